@@ -1,0 +1,213 @@
+#include "common/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include "common/units.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::string_view kPrefix = "TIDEGATE_";
+
+/// One setting. `set` reads a non-empty value into a Config; the message of its error says only
+/// what is wrong with the value, LoadConfig adds the rest.
+struct Setting {
+  std::string_view name;
+  std::string_view type;
+  std::string range;
+  std::string default_value;
+  std::string_view help;
+  std::function<Status(std::string_view value, Config& config)> set;
+};
+
+Status OutOfRange() { return Status(StatusCode::kInvalidArgument, "it is out of range"); }
+
+Setting Bytes(std::string_view name, std::size_t Config::* field, std::uint64_t least,
+              std::uint64_t most, std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    const Result<std::uint64_t> bytes = ParseBytes(value);
+    if (!bytes.ok()) return bytes.status();
+    if (bytes.value() < least || bytes.value() > most) return OutOfRange();
+    config.*field = bytes.value();
+    return Status();
+  };
+  return {
+      name, "bytes", FormatBytes(least) + " to " + FormatBytes(most), FormatBytes(Config{}.*field),
+      help, set};
+}
+
+std::string FormatSeconds(Nanoseconds duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+Setting Duration(std::string_view name, Nanoseconds Config::* field, Nanoseconds least,
+                 Nanoseconds most, std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    const Result<Nanoseconds> duration = ParseDuration(value);
+    if (!duration.ok()) return duration.status();
+    if (duration.value() < least || duration.value() > most) return OutOfRange();
+    config.*field = duration.value();
+    return Status();
+  };
+  return {name,
+          "seconds",
+          FormatSeconds(least) + " to " + FormatSeconds(most),
+          FormatSeconds(Config{}.*field),
+          help,
+          set};
+}
+
+Setting Path(std::string_view name, std::string Config::* field, std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    config.*field = value;
+    return Status();
+  };
+  return {name, "path", "any", "none", help, set};
+}
+
+struct LevelName {
+  std::string_view name;
+  LogLevel level;
+};
+constexpr std::array<LevelName, 4> kLevels = {{{"OFF", LogLevel::kOff},
+                                               {"WARN", LogLevel::kWarn},
+                                               {"INFO", LogLevel::kInfo},
+                                               {"TRACE", LogLevel::kTrace}}};
+
+Setting Level(std::string_view name, LogLevel Config::* field, std::string_view help) {
+  std::string range;
+  std::string default_value;
+  for (const LevelName& level : kLevels) {
+    range += (range.empty() ? "" : ", ") + std::string(level.name);
+    if (level.level == Config{}.*field) default_value = level.name;
+  }
+  auto set = [=](std::string_view value, Config& config) {
+    for (const LevelName& level : kLevels) {
+      if (level.name == value) {
+        config.*field = level.level;
+        return Status();
+      }
+    }
+    return Status(StatusCode::kInvalidArgument, "it is none of the choices");
+  };
+  return {name, "choice", range, default_value, help, set};
+}
+
+const std::vector<Setting>& Table() {
+  constexpr std::uint64_t kKiB = std::uint64_t{1} << 10;
+  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+  static const std::vector<Setting> table = {
+      Level("TIDEGATE_DEBUG", &Config::debug,
+            "Least severe messages to log: WARN for trouble, INFO for one line a group, TRACE for "
+            "one line an operation."),
+      Path("TIDEGATE_STATS_FILE", &Config::stats_file,
+           "File to which each rank appends one line of JSON with its statistics at shutdown."),
+      Bytes("TIDEGATE_STAGE_BYTES", &Config::stage_bytes, 64 * kKiB, kGiB,
+            "Shared staging memory of each rank in each lane of a group. More moves large tensors "
+            "in fewer steps; less keeps the steps in cache."),
+      Bytes("TIDEGATE_STREAM_BYTES", &Config::stream_bytes, 0, 1024 * kGiB,
+            "Copies of at least this size bypass the caches (non-temporal stores)."),
+      Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
+               std::chrono::hours(1),
+               "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "
+               "them at once."),
+  };
+  return table;
+}
+
+/// Levenshtein distance: insertions, deletions and substitutions that turn `a` into `b`.
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> EnvironmentNames() {
+  std::vector<std::string> names;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  return names;
+}
+
+Result<Config> LoadProcessConfig() {
+  Result<Config> config = LoadConfig([](std::string_view name) -> std::optional<std::string> {
+    const char* value = std::getenv(std::string(name).c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  });
+  if (config.ok()) SetLogLevel(config.value().debug);
+  const std::string warnings = UnknownSettingWarnings(EnvironmentNames());
+  for (std::size_t begin = 0; begin < warnings.size();) {
+    const std::size_t end = warnings.find('\n', begin);
+    Log(LogLevel::kWarn, std::string_view(warnings).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return config;
+}
+
+}  // namespace
+
+std::span<const SettingInfo> Settings() {
+  static const std::vector<SettingInfo> infos = [] {
+    std::vector<SettingInfo> result;
+    for (const Setting& setting : Table()) {
+      result.push_back(
+          {setting.name, setting.type, setting.range, setting.default_value, setting.help});
+    }
+    return result;
+  }();
+  return infos;
+}
+
+Result<Config> LoadConfig(const Environment& environment) {
+  Config config;
+  for (const Setting& setting : Table()) {
+    const std::optional<std::string> value = environment(setting.name);
+    if (!value || value->empty()) continue;
+    const Status status = setting.set(*value, config);
+    if (status.ok()) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  std::string(setting.name) + "=" + *value +
+                      " is not accepted: " + status.message() + "; range (" +
+                      std::string(setting.type) + "): " + setting.range +
+                      "; correct it, or unset it for the default, " + setting.default_value);
+  }
+  return config;
+}
+
+std::string UnknownSettingWarnings(std::span<const std::string> names) {
+  std::string warnings;
+  for (const std::string& name : names) {
+    if (!name.starts_with(kPrefix)) continue;
+    const auto distance = [&](const Setting& setting) { return EditDistance(name, setting.name); };
+    const Setting& nearest = *std::ranges::min_element(Table(), {}, distance);
+    if (nearest.name == name) continue;
+    warnings += name + " is set but is no setting of tidegate; the nearest is " +
+                std::string(nearest.name) + "\n";
+  }
+  return warnings;
+}
+
+Result<Config> ProcessConfig() {
+  static const Result<Config> config = LoadProcessConfig();
+  return config;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// Every setting of tidegate, with its default. The table behind it (config.cc) is the only place
+/// that names environment variables; docs/configuration.md is generated from it and checked.
+struct Config {
+  LogLevel debug = LogLevel::kWarn;            ///< TIDEGATE_DEBUG: OFF, WARN, INFO or TRACE.
+  std::string stats_file;                      ///< TIDEGATE_STATS_FILE: JSON lines; empty: none.
+  std::size_t stage_bytes = 1 << 20;           ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
+  std::size_t stream_bytes = 8 << 20;          ///< TIDEGATE_STREAM_BYTES: non-temporal stores from.
+  Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
+};
+
+/// One row of the table, for `docs/configuration.md` and, later, `tidegate env`.
+struct SettingInfo {
+  std::string_view name;     ///< The environment variable.
+  std::string_view type;     ///< "bytes", "seconds", "choice", "path".
+  std::string_view range;    ///< Accepted values, readable.
+  std::string_view default_value;
+  std::string_view help;
+};
+std::span<const SettingInfo> Settings();
+
+/// Looks one variable up; nullopt when unset.
+using Environment = std::function<std::optional<std::string>(std::string_view name)>;
+
+/// Reads the settings; an empty value is the default. A bad value is kInvalidArgument naming variable, value and range.
+Result<Config> LoadConfig(const Environment& environment);
+
+/// For each name in `names` that starts with TIDEGATE_ but is no setting: a warning line with the
+/// nearest setting. (TIDEGATE_ names read by the Python layer are in the table too.)
+std::string UnknownSettingWarnings(std::span<const std::string> names);
+
+/// LoadConfig over the process environment, once per process: the first call sets the log level
+/// and warns about unknown names. Thread-safe.
+Result<Config> ProcessConfig();
+
+}  // namespace tidegate

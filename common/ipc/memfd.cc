@@ -1,0 +1,80 @@
+#include "common/ipc/memfd.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <string>
+
+#include "common/units.h"
+
+namespace tidegate {
+namespace {
+
+// fallocate undoes all its work when a signal arrives, so that one call over a large range might
+// never finish under a profiler's timer; a step of this size does.
+constexpr std::size_t kCommitStep = std::size_t{64} << 20;
+
+Status AllocationStatus(int error_number, std::size_t size, std::string_view remedy) {
+  const Status status =
+      ErrnoStatus(error_number, "cannot allocate " + std::to_string(size) + " bytes (" +
+                                    FormatBytes(size) + ") of shared memory");
+  return Status(status.code(), status.message() + "; " + std::string(remedy));
+}
+
+constexpr std::string_view kMemoryRemedy =
+    "free memory, or raise the memory limit of this container or job";
+constexpr std::string_view kFileSizeRemedy = "raise the file size limit (ulimit -f)";
+
+/// True when growing a file to `size` would exceed RLIMIT_FSIZE. Asked beforehand because the
+/// kernel answers such a call with SIGXFSZ, which ends a process that does not ignore it.
+bool ExceedsFileSizeLimit(std::size_t size) {
+  rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+         size > limit.rlim_cur;
+}
+
+}  // namespace
+
+Result<UniqueFd> CreateMemfd(std::string_view label, std::size_t size) {
+  if (size > static_cast<std::size_t>(std::numeric_limits<off_t>::max()) ||
+      ExceedsFileSizeLimit(size)) {
+    return AllocationStatus(EFBIG, size, kFileSizeRemedy);
+  }
+  UniqueFd fd(memfd_create(std::string(label).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
+    return AllocationStatus(errno, size, kMemoryRemedy);
+  }
+  // The size is final for everyone, the creator included: nobody can shrink it under a mapping,
+  // lift the seals, or make FileSize() outgrow what was agreed.
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ErrnoStatus(errno, "sealing a memfd");
+  }
+  return fd;
+}
+
+Result<std::size_t> FileSize(int fd) {
+  struct stat file;
+  if (fstat(fd, &file) != 0) return ErrnoStatus(errno, "fstat of a shared-memory file");
+  return static_cast<std::size_t>(file.st_size);
+}
+
+Status CommitPages(int fd, std::size_t offset, std::size_t size) {
+  for (std::size_t done = 0; done < size;) {
+    const std::size_t step = std::min(kCommitStep, size - done);
+    if (fallocate(fd, 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0) {
+      done += step;
+    } else if (errno != EINTR) {
+      return AllocationStatus(errno, size, kMemoryRemedy);
+    }
+  }
+  return Status();
+}
+
+}  // namespace tidegate

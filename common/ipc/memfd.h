@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "common/status.h"
+#include "common/unique_fd.h"
+
+namespace tidegate {
+
+/// A nameless shared-memory file of `size` bytes (memfd, close-on-exec, sealed against shrinking,
+/// so that a peer cannot make a later access fault). No page is allocated yet. `label` shows up in
+/// /proc/PID/maps only.
+Result<UniqueFd> CreateMemfd(std::string_view label, std::size_t size);
+
+/// Size in bytes of the file behind `fd`.
+Result<std::size_t> FileSize(int fd);
+
+/// Allocates the pages of [offset, offset + size) now, so that lack of memory is a Status
+/// (kResourceExhausted, naming the bytes asked for) and never a SIGBUS later. Idempotent.
+Status CommitPages(int fd, std::size_t offset, std::size_t size);
+
+}  // namespace tidegate

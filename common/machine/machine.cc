@@ -1,0 +1,142 @@
+#include "common/machine/machine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+namespace tidegate {
+namespace {
+
+using std::filesystem::path;
+
+std::optional<std::string> ReadLine(const path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  if (!std::getline(stream, line)) return std::nullopt;
+  return line;
+}
+
+/// Processors in the affinity mask of the calling thread.
+int AffinityCpus() {
+  // The kernel refuses (EINVAL) a mask shorter than its own, whose length it does not tell.
+  for (int bits = CPU_SETSIZE; bits <= (1 << 20); bits *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
+        CPU_ALLOC(static_cast<std::size_t>(bits)), [](cpu_set_t* set) { CPU_FREE(set); });
+    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(bits));
+    if (mask == nullptr) break;
+    if (sched_getaffinity(0, bytes, mask.get()) == 0) return CPU_COUNT_S(bytes, mask.get());
+    if (errno != EINVAL) break;
+  }
+  return 1;
+}
+
+std::optional<double> Ratio(const std::string& quota_text, const std::string& period_text) {
+  double quota = 0;
+  double period = 0;
+  // "max" (v2) does not parse and -1 (v1) is negative: both mean no limit.
+  if (!(std::istringstream(quota_text) >> quota) || !(std::istringstream(period_text) >> period) ||
+      quota <= 0 || period <= 0) {
+    return std::nullopt;
+  }
+  return quota / period;
+}
+
+/// The quota that the control group of directory `group` sets itself, under either version.
+std::optional<double> QuotaOf(const path& group) {
+  if (const std::optional<std::string> line = ReadLine(group / "cpu.max")) {
+    const std::size_t space = line->find(' ');
+    if (space == std::string::npos) return std::nullopt;
+    return Ratio(line->substr(0, space), line->substr(space + 1));
+  }
+  return Ratio(ReadLine(group / "cpu.cfs_quota_us").value_or(""),
+               ReadLine(group / "cpu.cfs_period_us").value_or(""));
+}
+
+bool ListsCpu(const std::string& controllers) {
+  std::istringstream stream(controllers);
+  for (std::string controller; std::getline(stream, controller, ',');) {
+    if (controller == "cpu") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<double> CpuQuota(const std::string& root) {
+  std::optional<double> least;
+  std::ifstream groups(path(root) / "proc/self/cgroup");
+  // Each line is "id:controllers:path"; version 2 has no controllers.
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && !ListsCpu(controllers)) continue;
+
+    const path mounts = path(root) / "sys/fs/cgroup";
+    const std::vector<path> hierarchies =
+        controllers.empty() ? std::vector<path>{mounts, mounts / "unified"}
+                            : std::vector<path>{mounts / controllers, mounts / "cpu"};
+    // A quota binds all groups below it, so the least one on the way up counts. Inside a container
+    // the path may be the host's and only the top of the hierarchy exists here.
+    const path group = path(line.substr(second + 1)).lexically_normal().relative_path();
+    for (const path& hierarchy : hierarchies) {
+      for (path level = group;; level = level.parent_path()) {
+        if (const std::optional<double> quota = QuotaOf(hierarchy / level)) {
+          least = std::min(least.value_or(*quota), *quota);
+        }
+        if (level.empty()) break;
+      }
+    }
+  }
+  return least;
+}
+
+int UsableCpus(const std::string& root) {
+  const int cpus = AffinityCpus();
+  const std::optional<double> quota = CpuQuota(root);
+  if (!quota || *quota >= cpus) return cpus;
+  return std::max(1, static_cast<int>(std::ceil(*quota)));
+}
+
+int NumaNodes(const std::string& root) {
+  // A list of ranges, such as "0-1,4".
+  std::istringstream ranges(
+      ReadLine(path(root) / "sys/devices/system/node/has_memory").value_or(""));
+  int nodes = 0;
+  for (std::string range; std::getline(ranges, range, ',');) {
+    int first = 0;
+    std::istringstream stream(range);
+    if (!(stream >> first)) continue;
+    int last = first;
+    if (stream.get() == '-') stream >> last;
+    nodes += std::max(0, last - first + 1);
+  }
+  return std::max(1, nodes);
+}
+
+Result<std::string> BootId(const std::string& root) {
+  const path file = path(root) / "proc/sys/kernel/random/boot_id";
+  std::optional<std::string> id = ReadLine(file);
+  if (!id || id->empty()) {
+    return Status(StatusCode::kInternal, "cannot read the boot id from " + file.string());
+  }
+  return *std::move(id);
+}
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/status.h"
+
+namespace tidegate {
+
+/// Processors this process may use: the affinity mask, capped by the cgroup (v1 or v2) cpu quota
+/// rounded up; at least 1. `root` replaces "/" for tests with fixture trees.
+int UsableCpus(const std::string& root = "/");
+
+/// The least cgroup (v1 or v2) cpu quota that binds this process, in processors; nullopt: none.
+std::optional<double> CpuQuota(const std::string& root = "/");
+
+/// NUMA nodes with memory, from sysfs; at least 1.
+int NumaNodes(const std::string& root = "/");
+
+/// The kernel's boot id: equal exactly for processes under one running kernel.
+Result<std::string> BootId(const std::string& root = "/");
+
+std::string HostName();
+
+}  // namespace tidegate
