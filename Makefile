@@ -1,0 +1,48 @@
+# The front door: every target does its own set-up, and does only what changed.
+#
+#   TORCH=2.14.1   another torch, in an environment of its own (.venv-2.14.1)
+#   PYTHON=...     the interpreter that .venv is made from
+#   JOBS=4         parallel compilations (a file with torch headers takes 1 GB)
+#   V=1            show the output of every step
+
+export TORCH PYTHON JOBS V
+
+VENV_PYTHON = . scripts/common.sh && "$$VENV_PYTHON"
+SHELL = bash
+
+.DEFAULT_GOAL = help
+.PHONY: help build demo test test-all unit asan tsan bench-gloo lint clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
+	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
+
+build: ## a .venv in which any script can use the backend
+	@scripts/setup.sh
+
+demo: build ## train a small GPT with FSDP2 over tidegate and compare it with one process
+	@$(VENV_PYTHON) examples/demo.py
+
+test: ## unit tests, sanitizers and a seeded slice of every matrix (about 12 minutes)
+	@scripts/test.sh
+
+test-all: ## everything, both sanitizers in full
+	@scripts/test.sh all
+
+unit: ## the C++ unit tests
+	@scripts/unit.sh release
+
+asan: ## the C++ unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/unit.sh asan
+
+tsan: ## the C++ unit tests under ThreadSanitizer
+	@scripts/unit.sh tsan
+
+bench-gloo: build ## all-gather and reduce-scatter next to gloo
+	@$(VENV_PYTHON) bench/collectives/compare_gloo.py
+
+lint: ## ruff and mypy
+	@scripts/lint.sh
+
+clean: ## remove the build folder; the environments stay
+	rm -rf build

@@ -1,0 +1,68 @@
+"""tidegate: a c10d process-group backend for PyTorch.
+
+Nobody needs to import this package: its entry points register the name, and
+``torch.distributed.init_process_group("tidegate")`` then works in any script. Importing it loads no
+shared library; that happens when the first group is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate._version import __version__
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Backend
+
+__all__ = ["__version__", "stats"]
+
+_NAME = "tidegate"
+_DEVICES = ["cpu", "cuda"]
+
+
+def stats() -> dict[str, Any]:
+    """Return what this process has done so far: ``{"version": 1, "groups": {...}}``.
+
+    ``version`` numbers the layout of the dictionary. ``groups`` is empty before the first group.
+    """
+    from tidegate import _backend
+
+    return _backend.stats()
+
+
+def _autoload() -> None:
+    """Register the backend while torch is being imported (entry point ``torch.backends``).
+
+    An exception here would break ``import torch`` itself for everybody in the environment, so a
+    failure is logged and the name stays unknown. It is logged, not warned, because ``-W error``
+    turns a warning into an exception.
+    """
+    try:
+        _register()
+    except Exception as error:
+        import logging
+
+        logging.getLogger(_NAME).warning(
+            "tidegate could not register itself with torch.distributed: %r", error
+        )
+
+
+def _register() -> None:
+    """Register the name; also the entry point ``torch.distributed.backends`` of torch 2.14+."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or _NAME in dist.Backend.backend_list:
+        return
+    # register_backend claims each device that has no default yet: being the default of a device is
+    # the user's choice, never a side effect of having tidegate installed.
+    defaults = dict(dist.Backend.default_device_backend_map)
+    dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=list(_DEVICES))
+    dist.Backend.default_device_backend_map.clear()
+    dist.Backend.default_device_backend_map.update(defaults)
+
+
+def _create(backend_options: Any, pg_options: Any) -> Backend:
+    """Make the backend of one group; c10d calls it with its ``DistributedBackendOptions``."""
+    from tidegate import _backend
+
+    return _backend.create(backend_options, pg_options)

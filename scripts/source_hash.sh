@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Prints one hash of everything that the installed package is built from.
+. "$(dirname "$0")/common.sh"
+
+folders=()
+for folder in cmake common collectives backend python; do
+  [ ! -d "$folder" ] || folders+=("$folder")
+done
+find CMakeLists.txt pyproject.toml "${folders[@]}" \
+  -type f ! -path '*/__pycache__/*' -print0 2>/dev/null |
+  LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# test.sh [all]: every suite. Without "all", ThreadSanitizer runs the tests of the code that shares
+# memory between threads, and the Python suites run a seeded slice of their matrices.
+. "$(dirname "$0")/common.sh"
+
+tsan_slice=(-L 'transport|executor|ipc')
+if [ "${1:-}" = all ]; then
+  tsan_slice=()
+  export TIDEGATE_TEST_ALL=1
+fi
+
+scripts/setup.sh
+scripts/unit.sh release
+scripts/unit.sh asan
+scripts/unit.sh tsan "${tsan_slice[@]}"
+
+suites=()
+for suite in tests/python tests/conformance tests/integration tests/faults; do
+  [ ! -d "$suite" ] || suites+=("$suite")
+done
+"$VENV_PYTHON" -m pytest "${suites[@]}"
