@@ -1,0 +1,34 @@
+// Direct all-to-all, even or not: each rank stages one block for each other rank and copies out what
+// the others staged for it. Each pair's stream has its own length, known to both ends.
+//
+// Cost: alpha + 2 (p-1)/p * S * beta a rank, one round, pipelined over chunks. Extra memory: 2 (p-1)
+// chunks a rank.
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/sub_slots.h"
+#include "collectives/schedule/builder.h"
+
+namespace tidegate {
+
+Schedule AllToAllDirect(const AlgorithmInput& input) {
+  const int me = input.rank;
+  ScheduleBuilder builder("direct", Collective::kAllToAll, me, input.ranks);
+  builder.SubSlots(SubSlotsForPeers(input.ranks)).Lag(0);
+  for (int i = 1; i < input.ranks; ++i) {
+    const int peer = (me + i) % input.ranks;
+    builder.Wait(peer, Channel::kConsumed, Input(peer), kPreviousInSlot);
+    builder.Copy(Stage(me, SubSlotFor(me, peer)), Input(peer));
+  }
+  builder.Signal(Channel::kReady, kLongestBlock);
+  builder.Lag(1);
+  builder.Copy(Output(me), Input(me));
+  for (int i = 1; i < input.ranks; ++i) {
+    const int peer = (me + i) % input.ranks;
+    builder.Wait(peer, Channel::kReady, Output(peer));
+    builder.Get(Output(peer), Stage(peer, SubSlotFor(peer, me)));
+  }
+  builder.Signal(Channel::kConsumed, kLongestBlock, -kPreviousInSlot);
+  return builder.Build();
+}
+
+}  // namespace tidegate

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/bootstrap.h"
+#include "collectives/executor/request.h"
+#include "collectives/operation.h"
+#include "common/clock.h"
+#include "common/config.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+struct CommunicatorOptions {
+  std::string group_name;
+  int rank = 0;
+  int ranks = 1;
+  std::vector<std::int64_t> global_ranks;  ///< Empty: the ranks of the group are 0 .. ranks - 1.
+  Nanoseconds timeout = std::chrono::minutes(30);  ///< Of every operation that names none.
+  Config config;
+  std::unique_ptr<Bootstrap> bootstrap;  ///< May be null when ranks is 1.
+};
+
+struct SubmitOptions {
+  bool async = true;        ///< False: runs on the calling thread and returns a done Operation.
+  Nanoseconds timeout{-1};  ///< Zero or negative: the communicator's.
+  std::shared_ptr<void> keepalive;  ///< Dropped when the operation is done, never by the progress thread.
+};
+
+/// One rank's membership of one group: takes requests, keeps their order, runs them over shared
+/// memory. Thread-safe; every rank must submit the same collectives in the same order.
+///
+/// Life: Create (cheap: no thread, no memory, no I/O) -> any number of operations (the first one
+/// attaches to the group's segment) -> Shutdown or Abort, both idempotent. After a failure that other
+/// ranks were told of (mismatch, timeout, lost peer, abort) every operation fails with that reason.
+///
+/// Order: collectives run in two lanes, reductions in one and the rest in the other, each in order of
+/// submission; one whose buffers overlap an unfinished one of the other lane waits for it, and a
+/// barrier for everything before it. Sends and receives are matched per peer and tag, in order.
+class Communicator {
+ public:
+  /// kInvalidArgument for a rank outside [0, ranks) or more than 64 ranks.
+  static Result<std::shared_ptr<Communicator>> Create(CommunicatorOptions options);
+  virtual ~Communicator() = default;
+
+  /// Runs the requests, which must be of one kind of collective, one after the other as one
+  /// operation. A request that is wrong on its face fails with kInvalidArgument or kUnsupported
+  /// before anything is written, and ranks that wait for this one are told so.
+  virtual std::shared_ptr<Operation> Submit(std::vector<CollectiveRequest> requests,
+                                            SubmitOptions options) = 0;
+
+  /// Records that this rank refused a call of `collective` before it got here (for example a tensor
+  /// that is not contiguous): takes the call's place in the order, so that peers which made the call
+  /// fail at once, naming this rank and `reason`. Returns without waiting.
+  virtual void Refuse(Collective collective, const std::string& reason) = 0;
+
+  /// `dtype` is part of the match: both ends must agree on it and on the bytes.
+  virtual std::shared_ptr<Operation> Send(Block data, DataType dtype, int peer, std::int64_t tag,
+                                          SubmitOptions options) = 0;
+  virtual std::shared_ptr<Operation> Receive(Block data, DataType dtype, int peer, std::int64_t tag,
+                                             SubmitOptions options) = 0;
+
+  /// Fails everything in flight here and on the peers, within milliseconds, from any thread.
+  virtual void Abort(const std::string& reason) = 0;
+  /// Waits for what is in flight (at most Config::shutdown_timeout), tells the peers that this rank
+  /// has left, and releases the memory. Must not be called holding the GIL.
+  virtual void Shutdown() = 0;
+
+  /// The reason why the group can no longer be used; ok while it can.
+  virtual Status health() const = 0;
+  /// Collectives submitted so far.
+  virtual std::uint64_t sequence() const = 0;
+  virtual void set_timeout(Nanoseconds timeout) = 0;
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  virtual const std::string& group_name() const = 0;
+};
+
+/// Statistics of all groups this process ever had, as the JSON text of `tidegate.stats()`:
+/// {"version":1,"rank":r,"groups":{name:{"ranks":[..],"ops":{op:{"calls","bytes","seconds",
+/// "errors"}}}},"links":{"shm":{"bytes"}}}. Bytes of an operation are those of its output (for
+/// reduce_scatter and send: of its input); bytes of a link those read from peers.
+std::string StatsJson();
+
+/// Asks, now and then, on a thread that blocks in a sync call or in Operation::Wait, whether it
+/// should give up (a signal arrived); true fails the operation with kInterrupted and aborts its
+/// group. Null (the default): never.
+void SetInterruptCheck(bool (*interrupted)());
+
+/// Shuts every communicator down, writes the statistics file and joins all threads. For the exit
+/// hook; must not be called holding the GIL. Communicators made afterwards start afresh.
+void ShutdownProcess();
+
+}  // namespace tidegate

@@ -1,0 +1,295 @@
+#include "collectives/executor/execution.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/kernels/copy.h"
+#include "common/check.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::size_t kChunkAlignment = 64;
+/// Bits of a progress word that count chunks; the operation's index is above them.
+constexpr int kChunkBits = 24;
+
+}  // namespace
+
+Execution::Execution(Transport& transport, int lane)
+    : transport_(transport),
+      lane_(lane),
+      rank_(transport.rank()),
+      factors_(static_cast<std::size_t>(transport.ranks()), 1.0),
+      sources_(static_cast<std::size_t>(transport.ranks())) {}
+
+Status Execution::Start(const Invocation& invocation) {
+  TIDEGATE_CHECK(!running_);
+  call_ = invocation;
+  const Schedule& schedule = *call_.schedule;
+
+  longest_ = 0;
+  for (const Block& block : call_.inputs) longest_ = std::max(longest_, block.bytes);
+  for (const Block& block : call_.outputs) longest_ = std::max(longest_, block.bytes);
+
+  slot_bytes_ = transport_.stage_bytes() / kStageSlots / (call_.wide_slots ? 1 : 2);
+  chunk_bytes_ = slot_bytes_ / static_cast<std::size_t>(schedule.sub_slots) / kChunkAlignment *
+                 kChunkAlignment;
+  TIDEGATE_CHECK(chunk_bytes_ > 0);
+  chunks_ = static_cast<std::int64_t>((longest_ + chunk_bytes_ - 1) / chunk_bytes_);
+  if (chunks_ >= (std::int64_t{1} << kChunkBits) - 1)
+    return Status(StatusCode::kUnsupported,
+                  "a block of " + std::to_string(longest_) + " bytes needs " +
+                      std::to_string(chunks_) + " chunks of " + std::to_string(chunk_bytes_) +
+                      " bytes, too many; raise TIDEGATE_STAGE_BYTES");
+  TIDEGATE_RETURN_IF_ERROR(ReserveStage(longest_));
+
+  ++index_;
+  // A peer may still read what the previous operation left in a slot; having arrived at this one it
+  // no longer does. What older operations left has been read: finishing the previous one took
+  // every peer's arrival at it.
+  arrivals_first_ = false;
+  for (std::int64_t chunk = 0; chunk < std::min<std::int64_t>(chunks_, kStageSlots); ++chunk) {
+    std::uint64_t& last_use = last_use_[(index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots];
+    arrivals_first_ = arrivals_first_ || last_use + 1 >= index_;
+    last_use = index_;
+  }
+  // The first operation has nothing before it.
+  if (index_ == 1) arrivals_first_ = false;
+
+  iteration_ = 0;
+  iterations_ = chunks_ == 0 ? 0 : chunks_ + schedule.MaxLag();
+  next_step_ = 0;
+  arrival_cursor_ = 0;
+  wait_cursor_ = 0;
+  running_ = true;
+  factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
+  transport_.Arrive(lane_, index_, call_.fingerprint, call_.sends);
+  return Status();
+}
+
+void Execution::Refuse(const Fingerprint& fingerprint) {
+  TIDEGATE_CHECK(!running_);
+  ++index_;
+  // Nobody's arrival was waited for, so nothing is known about who still reads which slot.
+  last_use_.fill(index_);
+  Fingerprint refusal = fingerprint;
+  refusal.refused = 1;
+  transport_.Arrive(lane_, index_, refusal, {});
+}
+
+Status Execution::ReserveStage(std::size_t longest) {
+  const auto sub_slots = static_cast<std::size_t>(call_.schedule->sub_slots);
+  const std::size_t key = sub_slots * 2 + (call_.wide_slots ? 1 : 0);
+  if (committed_.size() <= key) committed_.resize(key + 1, 0);
+  const std::size_t used = std::min(longest, chunk_bytes_);
+  if (used <= committed_[key]) return Status();
+  for (std::size_t slot = 0; slot < kStageSlots; ++slot)
+    for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
+      TIDEGATE_RETURN_IF_ERROR(transport_.CommitStage(
+          lane_, slot * slot_bytes_ + sub_slot * chunk_bytes_, used));
+  committed_[key] = used;
+  return Status();
+}
+
+Result<Execution::Outcome> Execution::Advance(int max_steps) {
+  TIDEGATE_CHECK(running_);
+  Status mismatch;
+  if (arrivals_first_ && !CheckArrivals(&mismatch)) {
+    if (!mismatch.ok()) return mismatch;
+    return Outcome::kBlocked;
+  }
+  const std::vector<Step>& steps = call_.schedule->steps;
+  for (; iteration_ < iterations_; ++iteration_, next_step_ = 0) {
+    for (; next_step_ < steps.size(); ++next_step_) {
+      const Step& step = steps[next_step_];
+      const std::int64_t chunk = iteration_ - step.lag;
+      if (!Exists(step, chunk)) continue;
+      if (NeedsArrivals(step) && !CheckArrivals(&mismatch)) {
+        if (!mismatch.ok()) return mismatch;
+        return Outcome::kBlocked;
+      }
+      if (max_steps-- == 0) return Outcome::kBlocked;
+      if (!RunStep(step, chunk)) return Outcome::kBlocked;
+    }
+  }
+  if (!CheckArrivals(&mismatch)) {
+    if (!mismatch.ok()) return mismatch;
+    return Outcome::kBlocked;
+  }
+  running_ = false;
+  return Outcome::kDone;
+}
+
+/// Filling the own stage harms nobody, so it may run ahead of the peers; all else may not.
+bool Execution::NeedsArrivals(const Step& step) const {
+  if (arrival_cursor_ == transport_.ranks()) return false;
+  switch (step.kind) {
+    case StepKind::kCopy:
+      return step.dst.buffer != Buffer::kStage;
+    case StepKind::kSignal:
+      return false;
+    case StepKind::kWait:
+    case StepKind::kGet:
+    case StepKind::kReduce:
+      return true;
+  }
+  return true;
+}
+
+bool Execution::CheckArrivals(Status* mismatch) {
+  while (arrival_cursor_ < transport_.ranks()) {
+    if (arrival_cursor_ != rank_) {
+      if (!transport_.HasArrived(lane_, arrival_cursor_, index_)) return false;
+      *mismatch = CompareWith(arrival_cursor_);
+      if (!mismatch->ok()) return false;
+    }
+    ++arrival_cursor_;
+  }
+  return true;
+}
+
+Status Execution::CompareWith(int peer) {
+  const Fingerprint theirs = transport_.ArrivalOf(lane_, peer, index_);
+  const Fingerprint& ours = call_.fingerprint;
+  if (theirs.refused != 0)
+    return Status(StatusCode::kMismatch,
+                  transport_.DescribePeer(peer) + " refused its own call of " + Describe(theirs) +
+                      " as wrong, while rank " + std::to_string(rank_) + " called " +
+                      Describe(ours) + "; see the error of rank " + std::to_string(peer));
+  if (!Matches(ours, theirs))
+    return Status(StatusCode::kMismatch,
+                  "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +
+                      Describe(theirs) + ", rank " + std::to_string(rank_) + " called " +
+                      Describe(ours) +
+                      (theirs.layout != ours.layout && theirs.elements == ours.elements
+                           ? "; the sizes of their parts differ"
+                           : ""));
+  if (!call_.receives.empty()) {
+    const std::uint64_t sent = transport_.SendsOf(lane_, peer, index_, rank_);
+    const std::uint64_t expected = call_.receives[static_cast<std::size_t>(peer)];
+    if (sent != expected)
+      return Status(StatusCode::kMismatch,
+                    "all_to_all splits differ: " + transport_.DescribePeer(peer) + " sends " +
+                        std::to_string(sent) + " bytes to rank " + std::to_string(rank_) +
+                        ", which expects " + std::to_string(expected) + " in " + Describe(ours));
+  }
+  factors_[static_cast<std::size_t>(peer)] = theirs.factor;
+  return Status();
+}
+
+bool Execution::Exists(const Step& step, std::int64_t chunk) const {
+  if (chunk < 0) return false;
+  const std::size_t bytes = step.extent.block < 0 ? longest_ : BlockOf(step.extent).bytes;
+  return static_cast<std::size_t>(chunk + step.guard_offset) * chunk_bytes_ < bytes;
+}
+
+bool Execution::RunStep(const Step& step, std::int64_t chunk) {
+  switch (step.kind) {
+    case StepKind::kWait:
+      return WaitSatisfied(step, chunk);
+    case StepKind::kSignal:
+      transport_.Signal(lane_, step.channel, WordFor(chunk));
+      return true;
+    case StepKind::kCopy:
+    case StepKind::kGet:
+      Move(step, chunk);
+      return true;
+    case StepKind::kReduce:
+      Reduce(step, chunk);
+      return true;
+  }
+  return true;
+}
+
+bool Execution::WaitSatisfied(const Step& step, std::int64_t chunk) {
+  const std::int64_t target = chunk + step.wait_offset;
+  if (target < 0) return true;
+  const std::uint64_t word = WordFor(target);
+  if (step.peer != kAllPeers) return transport_.HasReached(lane_, step.peer, step.channel, word);
+  for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_) {
+    if (wait_cursor_ == rank_) continue;
+    if (!transport_.HasReached(lane_, wait_cursor_, step.channel, word)) return false;
+  }
+  wait_cursor_ = 0;
+  return true;
+}
+
+void Execution::Move(const Step& step, std::int64_t chunk) {
+  std::byte* const dst = Address(step.dst, chunk);
+  const std::byte* const src = Address(step.src, chunk);
+  const std::size_t bytes = LengthOf(step.extent, chunk);
+  if (step.kind == StepKind::kGet) bytes_from_peers_ += bytes;
+  if (dst == src) return;  // In place.
+  if (call_.streaming && step.dst.buffer == Buffer::kOutput) {
+    StreamingCopy(dst, src, bytes);
+  } else {
+    std::memcpy(dst, src, bytes);
+  }
+}
+
+void Execution::Reduce(const Step& step, std::int64_t chunk) {
+  const std::size_t bytes = LengthOf(step.extent, chunk);
+  const auto first = call_.schedule->operands.begin() + step.first_operand;
+  for (int i = 0; i < step.operand_count; ++i) {
+    sources_[static_cast<std::size_t>(i)] = Address(first[i], chunk);
+    if (first[i].buffer == Buffer::kStage) bytes_from_peers_ += bytes;
+  }
+  call_.kernel({.dst = Address(step.dst, chunk),
+                .sources = sources_.data(),
+                .source_count = step.operand_count,
+                .elements = bytes / call_.element_bytes,
+                .factors = factors_.data()});
+}
+
+std::size_t Execution::LengthOf(const Slice& extent, std::int64_t chunk) const {
+  const std::size_t offset = static_cast<std::size_t>(chunk) * chunk_bytes_;
+  return std::min(chunk_bytes_, BlockOf(extent).bytes - offset);
+}
+
+const Block& Execution::BlockOf(const Slice& slice) const {
+  const auto block = static_cast<std::size_t>(slice.block);
+  return slice.buffer == Buffer::kInput ? call_.inputs[block] : call_.outputs[block];
+}
+
+std::byte* Execution::Address(const Slice& slice, std::int64_t chunk) const {
+  if (slice.buffer != Buffer::kStage)
+    return BlockOf(slice).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
+  // The slot of chunk 0 alternates from operation to operation, so that a short operation need not
+  // wait for the readers of the one before.
+  const std::size_t slot = (index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots;
+  return transport_.StageOf(lane_, slice.owner) + slot * slot_bytes_ +
+         static_cast<std::size_t>(slice.block) * chunk_bytes_;
+}
+
+std::uint64_t Execution::WordFor(std::int64_t chunk) const {
+  return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;
+}
+
+void Execution::AwaitedPeers(std::vector<int>* peers) const {
+  peers->clear();
+  if (!running_) return;
+  for (int peer = arrival_cursor_; peer < transport_.ranks(); ++peer)
+    if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) peers->push_back(peer);
+  if (arrival_cursor_ < transport_.ranks() || iteration_ >= iterations_) return;
+  const Step& step = call_.schedule->steps[next_step_];
+  if (step.kind != StepKind::kWait) return;
+  const std::uint64_t word = WordFor(iteration_ - step.lag + step.wait_offset);
+  for (int peer = 0; peer < transport_.ranks(); ++peer)
+    if (peer != rank_ && (step.peer == kAllPeers || step.peer == peer) &&
+        !transport_.HasReached(lane_, peer, step.channel, word))
+      peers->push_back(peer);
+}
+
+int Execution::PeerInOtherLane(Fingerprint* theirs) const {
+  if (!running_) return -1;
+  for (int peer = arrival_cursor_; peer < transport_.ranks(); ++peer) {
+    if (peer == rank_) continue;
+    for (int lane = 0; lane < kLanes; ++lane)
+      if (lane != lane_ && transport_.LatestArrival(lane, peer, theirs) &&
+          theirs->sequence == call_.fingerprint.sequence)
+        return peer;
+  }
+  return -1;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives/executor/request.h"
+#include "collectives/kernels/reduce.h"
+#include "collectives/schedule/schedule.h"
+#include "collectives/transport/transport.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// A schedule bound to the caller's memory: what one rank is about to run.
+struct Invocation {
+  const Schedule* schedule = nullptr;
+  std::span<const Block> inputs;   ///< The schedule's input blocks.
+  std::span<const Block> outputs;  ///< The schedule's output blocks.
+  Fingerprint fingerprint;
+  ReduceKernel kernel = nullptr;  ///< Reducing collectives only.
+  std::size_t element_bytes = 1;
+  /// all_to_all: bytes this rank sends to, and expects from, each rank.
+  std::span<const std::uint64_t> sends;
+  std::span<const std::uint64_t> receives;
+  bool wide_slots = false;  ///< Use the whole stage; all ranks must agree.
+  bool streaming = false;   ///< Outputs bypass the cache.
+};
+
+/// Runs the operations of one lane of one rank, one after the other, over any Transport. Executions
+/// are resumable: Advance never blocks but returns where it would have to wait, so that one thread
+/// can serve many lanes. Nothing is allocated per chunk or, once warm, per operation. One thread at a
+/// time.
+///
+/// Checks before the first byte of an output is written that every rank arrived with the same call.
+class Execution {
+ public:
+  Execution(Transport& transport, int lane);
+
+  /// Begins the lane's next operation. What `invocation` points to must live until it is done.
+  Status Start(const Invocation& invocation);
+
+  enum class Outcome { kDone, kBlocked };
+  /// Continues until done or until a peer must make progress first, at most `max_steps` steps. After
+  /// an error the lane is unusable.
+  Result<Outcome> Advance(int max_steps = 1 << 30);
+
+  /// Takes an operation's place in the order without taking part: peers that made the call are told
+  /// that this rank refused it.
+  void Refuse(const Fingerprint& fingerprint);
+
+  /// While blocked: the peers being waited for.
+  void AwaitedPeers(std::vector<int>* peers) const;
+  /// While blocked before the call was matched: a peer that made another call under the same number
+  /// in another lane. -1 when there is none.
+  int PeerInOtherLane(Fingerprint* theirs) const;
+
+  /// Bytes read from the stages of peers by all operations so far.
+  std::uint64_t bytes_from_peers() const { return bytes_from_peers_; }
+
+ private:
+  bool CheckArrivals(Status* mismatch);
+  Status CompareWith(int peer);
+  bool RunStep(const Step& step, std::int64_t chunk);
+  bool WaitSatisfied(const Step& step, std::int64_t chunk);
+  void Move(const Step& step, std::int64_t chunk);
+  void Reduce(const Step& step, std::int64_t chunk);
+  std::size_t LengthOf(const Slice& extent, std::int64_t chunk) const;
+  std::byte* Address(const Slice& slice, std::int64_t chunk) const;
+  const Block& BlockOf(const Slice& slice) const;
+  std::uint64_t WordFor(std::int64_t chunk) const;
+  bool NeedsArrivals(const Step& step) const;
+  Status ReserveStage(std::size_t longest);
+  bool Exists(const Step& step, std::int64_t chunk) const;
+
+  Transport& transport_;
+  const int lane_;
+  const int rank_;
+
+  // Of the lane.
+  std::uint64_t index_ = 0;
+  std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
+  std::vector<std::size_t> committed_;  ///< By sub-slot count: bytes usable in each sub-slot.
+  std::uint64_t bytes_from_peers_ = 0;
+
+  // Of the current operation.
+  Invocation call_;
+  std::size_t slot_bytes_ = 0;
+  std::size_t chunk_bytes_ = 0;
+  std::int64_t chunks_ = 0;
+  std::int64_t iterations_ = 0;
+  std::int64_t iteration_ = 0;
+  std::size_t next_step_ = 0;
+  std::size_t longest_ = 0;
+  int arrival_cursor_ = 0;   ///< Ranks below it have arrived and match.
+  int wait_cursor_ = 0;      ///< Of a wait for all: ranks below it are there.
+  bool arrivals_first_ = false;
+  bool running_ = false;
+  std::vector<double> factors_;
+  std::vector<const std::byte*> sources_;
+};
+
+}  // namespace tidegate

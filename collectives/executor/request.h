@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/kernels/dtype.h"
+#include "collectives/schedule/schedule.h"
+
+namespace tidegate {
+
+/// Contiguous memory of the caller: one tensor, or one rank's part of one.
+struct Block {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// One collective as the caller asks for it.
+///
+///   collective       inputs                         outputs
+///   all_gather       this rank's shard              one a rank; outputs[rank] as long as the input
+///   reduce_scatter   one a rank                     as long as inputs[rank]
+///   all_reduce       the tensor                     the tensor (may be the same memory)
+///   broadcast        root: the tensor               the tensor (root: the same memory)
+///   reduce           the tensor                     root: the tensor (may be the same memory)
+///   gather           the tensor                     root: one a rank
+///   scatter          root: one a rank               the tensor
+///   all_to_all       one a rank                     one a rank
+///   barrier          none                           none
+/// Outputs must not overlap inputs other than as said or, for all_gather, where outputs[rank] is the
+/// input itself.
+struct CollectiveRequest {
+  Collective collective = Collective::kBarrier;
+  DataType dtype = DataType::kUint8;
+  ReduceOp reduce_op = ReduceOp::kNone;
+  double factor = 1.0;  ///< kPremulSum: this rank's factor.
+  int root = -1;
+  std::vector<Block> inputs;
+  std::vector<Block> outputs;
+};
+
+}  // namespace tidegate

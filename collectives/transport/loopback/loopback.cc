@@ -1,0 +1,59 @@
+#include "collectives/transport/loopback/loopback.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/ipc/memfd.h"
+
+namespace tidegate {
+
+class LoopbackGroup::RankTransport final : public MemoryTransport {
+ public:
+  RankTransport(LoopbackGroup& group, SegmentLayout layout, int rank)
+      : MemoryTransport(group.memory_.data(), layout, rank), group_(group) {
+    PublishRecord(0, "loopback", "");
+  }
+
+  static void Format(std::byte* base, const SegmentLayout& layout) { Initialise(base, layout); }
+
+  bool HasArrived(int lane, int peer, std::uint64_t index) override {
+    return MemoryTransport::HasArrived(lane, peer, index) && Sees(peer);
+  }
+  bool HasReached(int lane, int peer, Channel channel, std::uint64_t word) override {
+    return MemoryTransport::HasReached(lane, peer, channel, word) && Sees(peer);
+  }
+  Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
+  Status CommitPair(int) override { return Status(); }
+  void WakePeers() override {
+    if (group_.wake_) group_.wake_();
+  }
+
+ private:
+  bool Sees(int peer) { return !group_.visible_ || group_.visible_(rank(), peer); }
+  LoopbackGroup& group_;
+};
+
+LoopbackGroup::LoopbackGroup(int ranks, std::size_t stage_bytes) {
+  const SegmentLayout layout(ranks, stage_bytes);
+  // A memfd, as for processes: pages that no test touches are never allocated.
+  Result<UniqueFd> file = CreateMemfd("tidegate-loopback", layout.total_bytes());
+  TIDEGATE_CHECK(file.ok());
+  Result<Mapping> mapping = Mapping::Map(file.value().get(), layout.total_bytes());
+  TIDEGATE_CHECK(mapping.ok());
+  memory_ = std::move(mapping).value();
+  RankTransport::Format(memory_.data(), layout);
+  for (int rank = 0; rank < ranks; ++rank)
+    transports_.push_back(std::make_unique<RankTransport>(*this, layout, rank));
+}
+
+LoopbackGroup::~LoopbackGroup() = default;
+
+MemoryTransport& LoopbackGroup::transport(int rank) {
+  return *transports_.at(static_cast<std::size_t>(rank));
+}
+
+void LoopbackGroup::set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+void LoopbackGroup::set_visibility(Visibility visible) { visible_ = std::move(visible); }
+
+}  // namespace tidegate

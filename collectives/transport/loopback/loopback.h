@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/transport/memory_transport.h"
+#include "common/mapping.h"
+
+namespace tidegate {
+
+/// Decides, each time a rank looks for an arrival or a progress word that is there, whether it sees
+/// it yet; called with (looking rank, peer). Lets tests delay any peer's progress at will.
+using Visibility = std::function<bool(int rank, int peer)>;
+
+/// A group whose ranks live in one process: the same schedules, words and stage as over shared
+/// memory, for tests and sanitizers, and for groups of one. Ranks may be driven by threads of their
+/// own or, since executions are resumable, by one thread in any order.
+class LoopbackGroup {
+ public:
+  LoopbackGroup(int ranks, std::size_t stage_bytes);
+  ~LoopbackGroup();
+
+  /// The transport of `rank`; owned by the group.
+  MemoryTransport& transport(int rank);
+
+  /// Called after each write that a sleeping rank may wait for. Default: nothing.
+  void set_wake(std::function<void()> wake);
+  /// Default: everything is seen at once.
+  void set_visibility(Visibility visible);
+
+ private:
+  class RankTransport;
+  Mapping memory_;
+  std::function<void()> wake_;
+  Visibility visible_;
+  std::vector<std::unique_ptr<RankTransport>> transports_;
+};
+
+}  // namespace tidegate

@@ -1,0 +1,208 @@
+#include "collectives/transport/memory_transport.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <iterator>
+
+#include "common/check.h"
+
+namespace tidegate {
+namespace {
+
+/// Copies `text` with its terminating zero, cut to fit.
+template <std::size_t kSize>
+void CopyText(char (&destination)[kSize], const std::string& text) {
+  const std::size_t length = std::min(text.size(), kSize - 1);
+  std::memcpy(destination, text.data(), length);
+  destination[length] = '\0';
+}
+
+/// A peer wrote this text: it may lack its end.
+template <std::size_t kSize>
+std::string ReadText(const char (&source)[kSize]) {
+  return std::string(source, strnlen(source, kSize));
+}
+
+using FingerprintWords = std::array<std::uint64_t, sizeof(Fingerprint) / sizeof(std::uint64_t)>;
+
+void StoreFingerprint(SharedFingerprint& shared, const Fingerprint& fingerprint) {
+  const auto words = std::bit_cast<FingerprintWords>(fingerprint);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    shared.words[i].store(words[i], std::memory_order_relaxed);
+}
+
+Fingerprint LoadFingerprint(const SharedFingerprint& shared) {
+  FingerprintWords words;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = shared.words[i].load(std::memory_order_relaxed);
+  return std::bit_cast<Fingerprint>(words);
+}
+
+}  // namespace
+
+void MemoryTransport::Initialise(std::byte* base, const SegmentLayout& layout) {
+  auto& header = *reinterpret_cast<SegmentHeader*>(base);
+  header.magic = kSegmentMagic;
+  header.version = kSegmentVersion;
+  header.ranks = static_cast<std::uint32_t>(layout.ranks);
+  header.stage_bytes = layout.stage_bytes;
+}
+
+Status MemoryTransport::CheckHeader(const std::byte* base, std::size_t size,
+                                    const SegmentLayout& layout) {
+  if (size < layout.total_bytes())
+    return Status(StatusCode::kMismatch, "the group's shared segment has " + std::to_string(size) +
+                                             " bytes, expected " +
+                                             std::to_string(layout.total_bytes()));
+  const auto& header = *reinterpret_cast<const SegmentHeader*>(base);
+  if (header.magic != kSegmentMagic || header.version != kSegmentVersion)
+    return Status(StatusCode::kMismatch,
+                  "the group's shared segment has layout version " +
+                      std::to_string(header.version) + ", this build speaks " +
+                      std::to_string(kSegmentVersion) + "; use one tidegate on all ranks");
+  if (header.ranks != static_cast<std::uint32_t>(layout.ranks) ||
+      header.stage_bytes != layout.stage_bytes)
+    return Status(StatusCode::kMismatch,
+                  "the group's shared segment is for " + std::to_string(header.ranks) +
+                      " ranks with TIDEGATE_STAGE_BYTES=" + std::to_string(header.stage_bytes) +
+                      ", this rank expects " + std::to_string(layout.ranks) + " and " +
+                      std::to_string(layout.stage_bytes) + "; set both equal on all ranks");
+  return Status();
+}
+
+LaneWords& MemoryTransport::Words(int lane, int rank) const {
+  return *reinterpret_cast<LaneWords*>(base_ + layout_.LaneWordsAt(lane, rank));
+}
+
+RankRecord& MemoryTransport::MutableRecord(int rank) const {
+  return *reinterpret_cast<RankRecord*>(base_ + layout_.RankRecordAt(rank));
+}
+
+const RankRecord& MemoryTransport::Record(int rank) const { return MutableRecord(rank); }
+
+PairChannel& MemoryTransport::Pair(int from, int to) {
+  return *reinterpret_cast<PairChannel*>(base_ + layout_.PairChannelAt(from, to));
+}
+
+void MemoryTransport::Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
+                             std::span<const std::uint64_t> sends) {
+  LaneWords& words = Words(lane, rank_);
+  StoreFingerprint(words.arrivals[index % 2], fingerprint);
+  if (!sends.empty()) {
+    TIDEGATE_CHECK(sends.size() == static_cast<std::size_t>(layout_.ranks));
+    std::memcpy(base_ + layout_.SendsAt(lane, rank_, index), sends.data(), sends.size_bytes());
+  }
+  words.arrived.store(index, std::memory_order_release);
+  WakePeers();
+}
+
+bool MemoryTransport::HasArrived(int lane, int peer, std::uint64_t index) {
+  return Words(lane, peer).arrived.load(std::memory_order_acquire) >= index;
+}
+
+Fingerprint MemoryTransport::ArrivalOf(int lane, int peer, std::uint64_t index) {
+  return LoadFingerprint(Words(lane, peer).arrivals[index % 2]);
+}
+
+std::uint64_t MemoryTransport::SendsOf(int lane, int peer, std::uint64_t index, int to) {
+  std::uint64_t bytes;
+  std::memcpy(&bytes,
+              base_ + layout_.SendsAt(lane, peer, index) +
+                  static_cast<std::size_t>(to) * sizeof(bytes),
+              sizeof(bytes));
+  return bytes;
+}
+
+bool MemoryTransport::LatestArrival(int lane, int peer, Fingerprint* fingerprint) {
+  const std::atomic<std::uint64_t>& arrived = Words(lane, peer).arrived;
+  const std::uint64_t index = arrived.load(std::memory_order_acquire);
+  if (index == 0) return false;
+  *fingerprint = ArrivalOf(lane, peer, index);
+  // The entry is rewritten at index + 2 only: what was read is whole unless the peer got that far.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return arrived.load(std::memory_order_relaxed) == index;
+}
+
+void MemoryTransport::Signal(int lane, Channel channel, std::uint64_t word) {
+  LaneWords& words = Words(lane, rank_);
+  switch (channel) {
+    case Channel::kReady:
+      words.ready.store(word, std::memory_order_release);
+      break;
+    case Channel::kResult:
+      words.result.store(word, std::memory_order_release);
+      break;
+    case Channel::kConsumed:
+      words.consumed.store(word, std::memory_order_release);
+      break;
+  }
+  WakePeers();
+}
+
+bool MemoryTransport::HasReached(int lane, int peer, Channel channel, std::uint64_t word) {
+  const LaneWords& words = Words(lane, peer);
+  switch (channel) {
+    case Channel::kReady:
+      return words.ready.load(std::memory_order_acquire) >= word;
+    case Channel::kResult:
+      return words.result.load(std::memory_order_acquire) >= word;
+    case Channel::kConsumed:
+      return words.consumed.load(std::memory_order_acquire) >= word;
+  }
+  return false;
+}
+
+void MemoryTransport::PublishRecord(int pid, const std::string& host, const std::string& address) {
+  RankRecord& record = MutableRecord(rank_);
+  record.pid = pid;
+  CopyText(record.host, host);
+  CopyText(record.address, address);
+  record.state.store(RankRecord::kAttached, std::memory_order_release);
+}
+
+void MemoryTransport::PublishLeft() {
+  MutableRecord(rank_).state.store(RankRecord::kLeft, std::memory_order_release);
+  WakePeers();
+}
+
+bool MemoryTransport::IsAttached(int rank) const {
+  return Record(rank).state.load(std::memory_order_acquire) != RankRecord::kAbsent;
+}
+
+bool MemoryTransport::HasLeft(int peer) {
+  return Record(peer).state.load(std::memory_order_acquire) == RankRecord::kLeft;
+}
+
+std::string MemoryTransport::DescribePeer(int peer) {
+  std::string text = "rank " + std::to_string(peer);
+  if (!IsAttached(peer)) return text + " (not yet in the group)";
+  const RankRecord& record = Record(peer);
+  return text + " (pid " + std::to_string(record.pid) + ", host " + ReadText(record.host) + ")";
+}
+
+void MemoryTransport::Fail(const GroupFailure& failure) {
+  SegmentHeader& head = header();
+  std::uint32_t expected = 0;
+  if (head.failure_state.compare_exchange_strong(expected, 1, std::memory_order_acq_rel)) {
+    head.failure_code = static_cast<std::int32_t>(failure.code);
+    head.failure_reporter = failure.reporter;
+    head.failure_culprit = failure.culprit;
+    CopyText(head.failure_text, failure.text);
+    head.failure_state.store(2, std::memory_order_release);
+  }
+  WakePeers();
+}
+
+bool MemoryTransport::failed() const {
+  return header().failure_state.load(std::memory_order_acquire) == 2;
+}
+
+GroupFailure MemoryTransport::failure() const {
+  const SegmentHeader& head = header();
+  return {static_cast<StatusCode>(head.failure_code), head.failure_reporter, head.failure_culprit,
+          ReadText(head.failure_text)};
+}
+
+}  // namespace tidegate

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "collectives/transport/segment_layout.h"
+#include "collectives/transport/transport.h"
+
+namespace tidegate {
+
+/// A Transport over memory in which every rank's stage and words can be addressed directly: all but
+/// where the memory comes from, how pages are committed and how sleepers are woken. Base of the
+/// shared-memory and the loopback transport.
+class MemoryTransport : public Transport {
+ public:
+  int rank() const final { return rank_; }
+  int ranks() const final { return layout_.ranks; }
+  std::size_t stage_bytes() const final { return layout_.stage_bytes; }
+  std::byte* StageOf(int lane, int owner) final { return base_ + layout_.StageAt(lane, owner); }
+
+  void Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
+              std::span<const std::uint64_t> sends) final;
+  bool HasArrived(int lane, int peer, std::uint64_t index) override;
+  Fingerprint ArrivalOf(int lane, int peer, std::uint64_t index) final;
+  std::uint64_t SendsOf(int lane, int peer, std::uint64_t index, int to) final;
+  bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) final;
+  void Signal(int lane, Channel channel, std::uint64_t word) final;
+  bool HasReached(int lane, int peer, Channel channel, std::uint64_t word) override;
+  std::string DescribePeer(int peer) final;
+  bool HasLeft(int peer) final;
+  void Fail(const GroupFailure& failure) final;
+  bool failed() const final;
+  GroupFailure failure() const final;
+
+  /// Channel of messages from `from` to `to`; pieces must be committed before their first use.
+  PairChannel& Pair(int from, int to);
+  virtual Status CommitPair(int to) = 0;
+  /// Wakes every rank that may sleep; a rank with nothing to do goes back to sleep.
+  virtual void WakePeers() = 0;
+
+  /// Marks this rank as attached; its record is visible to peers afterwards.
+  void PublishRecord(int pid, const std::string& host, const std::string& address);
+  /// Marks this rank as gone in an orderly way and wakes the others. Idempotent.
+  void PublishLeft();
+  const RankRecord& Record(int rank) const;
+  bool IsAttached(int rank) const;
+
+ protected:
+  /// `base` must hold layout.total_bytes() and outlive the transport.
+  MemoryTransport(std::byte* base, SegmentLayout layout, int rank)
+      : base_(base), layout_(layout), rank_(rank) {}
+
+  const SegmentLayout& layout() const { return layout_; }
+  /// Writes the constants of a new, zero-filled segment.
+  static void Initialise(std::byte* base, const SegmentLayout& layout);
+  /// kMismatch or kInternal with the difference, if the segment is not one of `layout`'s kind.
+  static Status CheckHeader(const std::byte* base, std::size_t size, const SegmentLayout& layout);
+
+ private:
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
+  LaneWords& Words(int lane, int rank) const;
+  RankRecord& MutableRecord(int rank) const;
+
+  std::byte* const base_;
+  const SegmentLayout layout_;
+  const int rank_;
+};
+
+}  // namespace tidegate

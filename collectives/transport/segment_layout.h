@@ -1,0 +1,116 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/transport/transport.h"
+
+namespace tidegate {
+
+/// The memory that the ranks of a group on one node share, byte for byte. Zero-filled memory is a
+/// valid initial state of everything here but the header's constants. All words are written by one
+/// rank only, except where an atomic read-modify-write is named.
+///
+///   SegmentHeader | RankRecord x ranks | LaneWords x ranks x lanes | all_to_all sends |
+///   PairChannel x ranks x ranks | stage x ranks x lanes   (the last two page-aligned)
+
+inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
+inline constexpr std::uint32_t kSegmentVersion = 1;
+/// So that one message can carry what a node's ranks need; larger nodes are a different design.
+inline constexpr int kMaxRanks = 64;
+
+struct SegmentHeader {
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t ranks;
+  std::uint64_t stage_bytes;
+  /// 0: healthy; 1: a rank is writing the record (claimed by compare-exchange); 2: readable
+  /// (release, read with acquire).
+  alignas(64) std::atomic<std::uint32_t> failure_state;
+  std::int32_t failure_code;
+  std::int32_t failure_reporter;
+  std::int32_t failure_culprit;
+  char failure_text[1024];
+};
+
+struct RankRecord {
+  enum State : std::uint32_t { kAbsent = 0, kAttached = 1, kLeft = 2 };
+  /// The fields below are written before state becomes kAttached (release, read with acquire).
+  alignas(64) std::atomic<std::uint32_t> state;
+  std::int32_t pid;
+  char host[64];
+  char address[64];  ///< Name of the process's service socket.
+};
+
+/// A Fingerprint as relaxed words, so that a peer may look at it for diagnosis at any time.
+struct SharedFingerprint {
+  std::atomic<std::uint64_t> words[sizeof(Fingerprint) / sizeof(std::uint64_t)];
+};
+static_assert(sizeof(Fingerprint) % sizeof(std::uint64_t) == 0);
+
+/// Progress of one rank in one lane. Peers poll the first line; the others are touched per call.
+struct LaneWords {
+  /// Index of the latest arrival (release; pairs with the acquire in HasArrived).
+  alignas(64) std::atomic<std::uint64_t> arrived;
+  std::atomic<std::uint64_t> ready;
+  std::atomic<std::uint64_t> result;
+  alignas(64) std::atomic<std::uint64_t> consumed;
+  /// Arrival i lies in entry i % 2. A rank can be at most one operation ahead of a peer that still
+  /// reads, because completing an operation takes every peer's arrival at it.
+  alignas(64) SharedFingerprint arrivals[2];
+};
+
+/// A receive that the receiver has posted, as it tells the sender.
+struct PostedReceive {
+  std::int64_t tag;
+  std::uint64_t number;  ///< n-th receive of this tag from this sender, from 0.
+  std::uint64_t bytes;
+  std::uint64_t id;  ///< Names the receive in the data that answers it.
+  std::uint32_t dtype;
+  std::uint32_t reserved;
+};
+
+/// One piece of the message that answers posted receive `id`.
+struct PieceHeader {
+  std::uint64_t id;
+  std::uint64_t bytes;
+};
+
+/// Point-to-point channel from one rank to another: two single-producer single-consumer rings.
+struct PairChannel {
+  static constexpr std::size_t kPosts = 64;
+  static constexpr std::size_t kPieces = 4;
+  static constexpr std::size_t kPieceBytes = 64 << 10;
+
+  alignas(64) std::atomic<std::uint64_t> posts_written;  ///< By the receiver.
+  alignas(64) std::atomic<std::uint64_t> posts_read;     ///< By the sender.
+  alignas(64) std::atomic<std::uint64_t> pieces_written;  ///< By the sender.
+  alignas(64) std::atomic<std::uint64_t> pieces_read;     ///< By the receiver.
+  PostedReceive posts[kPosts];
+  PieceHeader piece_headers[kPieces];
+  alignas(4096) std::byte pieces[kPieces][kPieceBytes];
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Offsets for a group of `ranks` with `stage_bytes` (a multiple of 4096) a rank and lane.
+struct SegmentLayout {
+  SegmentLayout(int ranks, std::size_t stage_bytes);
+
+  std::size_t RankRecordAt(int rank) const;
+  std::size_t LaneWordsAt(int lane, int rank) const;
+  /// `ranks` u64 byte counts of the all_to_all that `rank` entered as operation `index`.
+  std::size_t SendsAt(int lane, int rank, std::uint64_t index) const;
+  std::size_t PairChannelAt(int from, int to) const;
+  std::size_t StageAt(int lane, int rank) const;
+  std::size_t total_bytes() const { return total_; }
+
+  const int ranks;
+  const std::size_t stage_bytes;
+
+ private:
+  std::size_t lane_words_, sends_, pairs_, stages_, total_;
+};
+
+}  // namespace tidegate

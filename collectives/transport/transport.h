@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "collectives/kernels/dtype.h"
+#include "collectives/schedule/schedule.h"
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// Independent streams of collectives in one group: reductions use one, everything else the other.
+inline constexpr int kLanes = 2;
+
+/// What a rank says about a call when it arrives at it; compared by every rank with its own before
+/// a byte of any output is written. Plain data: lies in memory shared between processes.
+struct Fingerprint {
+  std::uint64_t sequence = 0;  ///< Group-wide number of the call, from 1.
+  std::uint64_t elements = 0;  ///< Of the whole collective, as c10d counts them; 0 where ranks may differ.
+  std::uint64_t layout = 0;    ///< Hash of the block sizes that all ranks must agree on.
+  double factor = 1.0;         ///< PREMUL_SUM factor of this rank; ranks may differ.
+  Collective collective = Collective::kBarrier;
+  DataType dtype = DataType::kUint8;
+  ReduceOp reduce_op = ReduceOp::kNone;
+  std::uint8_t refused = 0;    ///< 1: this rank's own call was wrong; it will not take part.
+  std::int32_t root = -1;
+};
+
+/// True when two ranks made the same call.
+bool Matches(const Fingerprint& a, const Fingerprint& b);
+/// "all_reduce(SUM, float32, 1024 elements) seq 7".
+std::string Describe(const Fingerprint& fingerprint);
+
+/// Why a group failed, as written by the rank that noticed first and read by all.
+struct GroupFailure {
+  StatusCode code = StatusCode::kOk;
+  int reporter = -1;  ///< Rank that noticed.
+  int culprit = -1;   ///< Rank that caused it; -1 when no single rank did.
+  std::string text;
+};
+
+/// One rank's view of what a group shares: stage memory that every rank reads, progress words that
+/// only grow, arrivals, and the first failure.
+///
+/// To implement one: (1) give each rank stage memory and progress words that its peers can read;
+/// (2) make every write before Arrive or Signal visible to a peer that has seen it (release/acquire);
+/// (3) wake peers that sleep. Nothing here blocks. One thread at a time for each lane; lanes are
+/// independent of each other.
+///
+/// Words of one lane and channel must be passed to Signal in non-decreasing order.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+
+  /// Bytes of stage that a rank has in a lane.
+  virtual std::size_t stage_bytes() const = 0;
+  /// Stage of `owner` in `lane`; for a peer, read only.
+  virtual std::byte* StageOf(int lane, int owner) = 0;
+  /// Makes [offset, offset + bytes) of this rank's own stage usable; kResourceExhausted where the
+  /// machine cannot provide it. Must precede the first use of a range; idempotent.
+  virtual Status CommitStage(int lane, std::size_t offset, std::size_t bytes) = 0;
+
+  /// Publishes that this rank came to operation `index` (from 1, counted by lane) with `fingerprint`
+  /// and, for all_to_all, the bytes it will send to each rank. An arrival stays readable until the
+  /// rank arrives at `index + 2`.
+  virtual void Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
+                      std::span<const std::uint64_t> sends) = 0;
+  virtual bool HasArrived(int lane, int peer, std::uint64_t index) = 0;
+  /// REQUIRES: HasArrived(lane, peer, index).
+  virtual Fingerprint ArrivalOf(int lane, int peer, std::uint64_t index) = 0;
+  virtual std::uint64_t SendsOf(int lane, int peer, std::uint64_t index, int to) = 0;
+  /// The latest arrival of `peer` in `lane`, for diagnosis; false when there is none.
+  virtual bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) = 0;
+
+  /// Raises this rank's progress word of `channel` to `word`.
+  virtual void Signal(int lane, Channel channel, std::uint64_t word) = 0;
+  virtual bool HasReached(int lane, int peer, Channel channel, std::uint64_t word) = 0;
+
+  /// "rank 2 (pid 4711, host a)" as far as known.
+  virtual std::string DescribePeer(int peer) = 0;
+  /// True when `peer` has left the group in an orderly way.
+  virtual bool HasLeft(int peer) = 0;
+
+  /// Records `failure` for all ranks unless one is recorded already, and wakes everybody.
+  virtual void Fail(const GroupFailure& failure) = 0;
+  /// Cheap enough for every poll.
+  virtual bool failed() const = 0;
+  /// REQUIRES: failed().
+  virtual GroupFailure failure() const = 0;
+};
+
+}  // namespace tidegate
