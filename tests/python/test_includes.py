@@ -1,0 +1,156 @@
+"""Includes point one way: down the layers of docs/architecture.md, and torch stays in the shim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.python.tree import ROOT, files
+
+COMMON = ("common", "common/ipc", "common/machine")
+
+# Folder to the folders that it may include, itself apart. Lowest layer first: a folder may name
+# only folders above its own line, so the table has no cycle.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "common": (),
+    "common/ipc": ("common",),
+    "common/machine": ("common",),
+    "collectives/schedule": COMMON,
+    "collectives/algorithms": (*COMMON, "collectives/schedule"),
+    "collectives/kernels": COMMON,
+    # Fingerprints name an operation and a dtype, whose types live in schedule and kernels.
+    "collectives/transport": (*COMMON, "collectives/schedule", "collectives/kernels"),
+}
+for transport in ("loopback", "shm"):
+    ALLOWED[f"collectives/transport/{transport}"] = (
+        *ALLOWED["collectives/transport"],
+        "collectives/transport",
+    )
+ALLOWED["collectives/executor"] = (
+    *COMMON,
+    "collectives/schedule",
+    "collectives/kernels",
+    "collectives/transport",
+)
+ALLOWED["collectives"] = tuple(ALLOWED)
+ALLOWED["backend"] = tuple(ALLOWED)
+ALLOWED["python/bindings"] = tuple(ALLOWED)
+
+TORCH_FOLDERS = ("backend", "python/bindings")
+TORCH_HEADER = re.compile(r"(torch|c10|ATen|pybind11)/|(Python|caffe2.*)\.h$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+LIBRARY = re.compile(r"tidegate_add_(library|shim)\s*\(([^)]*)\)")
+
+
+def owner(path: Path) -> str | None:
+    """The folder of the table that a file belongs to: the longest that contains it."""
+    parents = [str(parent) for parent in path.parents]
+    return next((parent for parent in parents if parent in ALLOWED), None)
+
+
+def includes() -> Iterator[tuple[Path, str, str]]:
+    """Every include of the layered folders: file, kind of quote, header."""
+    for path in files(".h", ".cc"):
+        if owner(path):
+            for quote, header in INCLUDE.findall((ROOT / path).read_text()):
+                yield path, quote, header
+
+
+def target_name(folder: str) -> str:
+    return folder.replace("/", "_")
+
+
+def declared_dependencies() -> dict[str, set[str]]:
+    """Folder to the folders that its CMake target names in DEPS."""
+    by_target = {target_name(folder): folder for folder in ALLOWED}
+    found: dict[str, set[str]] = {}
+    for folder in ALLOWED:
+        listing = ROOT / folder / "CMakeLists.txt"
+        if listing.exists():
+            text = re.sub(r"#.*", "", listing.read_text())
+            match = LIBRARY.search(text)
+            assert match, f"{folder}/CMakeLists.txt declares no target"
+            words = match[2].split()
+            names = words[words.index("DEPS") + 1 :] if "DEPS" in words else []
+            unknown = [name for name in names if name not in by_target]
+            assert not unknown, f"{folder}/CMakeLists.txt depends on {unknown}"
+            found[folder] = {by_target[name] for name in names}
+    return found
+
+
+def test_the_table_points_down_only() -> None:
+    order = list(ALLOWED)
+    for folder, allowed in ALLOWED.items():
+        assert all(order.index(lower) < order.index(folder) for lower in allowed), folder
+
+
+def test_every_source_folder_is_in_the_table() -> None:
+    tops = {folder.split("/")[0] for folder in ALLOWED}
+    strays = {
+        str(path.parent)
+        for path in files(".h", ".cc")
+        if path.parts[0] in tops and str(path.parent) not in ALLOWED
+    }
+    assert strays == set()
+
+
+def test_includes_point_down() -> None:
+    wrong = []
+    for path, quote, header in includes():
+        here, there = owner(path), owner(Path(header))
+        if quote == '"' and here != there and (there is None or there not in ALLOWED[here or ""]):
+            wrong.append(f"{path} includes {header}")
+    assert wrong == []
+
+
+def test_quoted_includes_name_files_from_the_root() -> None:
+    wrong = [
+        f"{path} includes {header}"
+        for path, quote, header in includes()
+        if quote == '"' and not (ROOT / header).is_file()
+    ]
+    assert wrong == []
+
+
+def test_torch_and_python_headers_stay_in_the_shim() -> None:
+    wrong = [
+        f"{path} includes {header}"
+        for path, _, header in includes()
+        if TORCH_HEADER.match(header) and owner(path) not in TORCH_FOLDERS
+    ]
+    assert wrong == []
+
+
+def test_cmake_dependencies_are_allowed() -> None:
+    for folder, dependencies in declared_dependencies().items():
+        assert dependencies <= set(ALLOWED[folder]), folder
+
+
+def test_includes_are_covered_by_cmake_dependencies() -> None:
+    declared = declared_dependencies()
+
+    def closure(folder: str) -> set[str]:
+        direct = declared.get(folder, set())
+        return direct.union(*(closure(lower) for lower in direct))
+
+    reachable = {folder: closure(folder) for folder in declared}
+    wrong = []
+    for path, quote, header in includes():
+        here, there = owner(path), owner(Path(header))
+        if quote == '"' and here in reachable and there not in {here, *reachable[here]}:
+            wrong.append(f"{path} includes {header}, but {here} does not depend on {there}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", TORCH_FOLDERS)
+def test_torch_is_included_in_few_translation_units(folder: str) -> None:
+    # Each costs about ten seconds and 1 GB to compile.
+    units = {
+        path.name
+        for path, _, header in includes()
+        if owner(path) == folder and path.suffix == ".cc" and TORCH_HEADER.match(header)
+    }
+    assert len(units) <= 8, units
