@@ -36,7 +36,8 @@ std::span<const SettingInfo> Settings();
 /// Looks one variable up; nullopt when unset.
 using Environment = std::function<std::optional<std::string>(std::string_view name)>;
 
-/// Reads the settings; an empty value is the default. A bad value is kInvalidArgument naming variable, value and range.
+/// Reads the settings; an empty value is the default. A bad value is kInvalidArgument naming
+/// variable, value and range.
 Result<Config> LoadConfig(const Environment& environment);
 
 /// For each name in `names` that starts with TIDEGATE_ but is no setting: a warning line with the

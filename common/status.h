@@ -27,7 +27,7 @@ enum class StatusCode {
 
 std::string_view StatusCodeName(StatusCode code);
 
-/// The outcome of an operation that can fail for expected reasons. Cheap when ok. Thread-compatible.
+/// The outcome of an operation that can fail for expected reasons. Cheap when ok.
 class [[nodiscard]] Status {
  public:
   Status() = default;

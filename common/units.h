@@ -13,7 +13,8 @@ namespace tidegate {
 /// and "KB" are accepted as the same powers). Negative, empty, trailing text, overflow: an error.
 Result<std::uint64_t> ParseBytes(std::string_view text);
 
-/// Parses seconds with an optional suffix: "30", "2.5s", "500ms", "10m". Negative or text: an error.
+/// Parses seconds with an optional suffix: "30", "2.5s", "500ms", "10m" (also us, ns, h). Negative
+/// or text: an error.
 Result<Nanoseconds> ParseDuration(std::string_view text);
 
 /// "1.5 MiB", "512 B".

@@ -8,16 +8,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <limits>
 #include <string>
 
+#include "common/machine/machine.h"
 #include "common/units.h"
 
 namespace tidegate {
 namespace {
 
-// fallocate undoes all its work when a signal arrives, so that one call over a large range might
-// never finish under a profiler's timer; a step of this size does.
+// Small enough that fallocate, which undoes all its work when a signal arrives, finishes between
+// two ticks of a profiler's timer, and that ranks which allocate together see each other's share.
 constexpr std::size_t kCommitStep = std::size_t{64} << 20;
 
 Status AllocationStatus(int error_number, std::size_t size, std::string_view remedy) {
@@ -30,6 +32,20 @@ Status AllocationStatus(int error_number, std::size_t size, std::string_view rem
 constexpr std::string_view kMemoryRemedy =
     "free memory, or raise the memory limit of this container or job";
 constexpr std::string_view kFileSizeRemedy = "raise the file size limit (ulimit -f)";
+
+/// Bytes of [offset, offset + size) that have no pages yet.
+std::size_t Uncommitted(int fd, std::size_t offset, std::size_t size) {
+  std::size_t missing = 0;
+  const std::size_t end = offset + size;
+  for (std::size_t position = offset; position < end;) {
+    const off_t hole = lseek(fd, static_cast<off_t>(position), SEEK_HOLE);
+    if (hole < 0 || static_cast<std::size_t>(hole) >= end) break;
+    const off_t data = lseek(fd, hole, SEEK_DATA);
+    position = data < 0 ? end : std::min(end, static_cast<std::size_t>(data));
+    missing += position - static_cast<std::size_t>(hole);
+  }
+  return missing;
+}
 
 /// True when growing a file to `size` would exceed RLIMIT_FSIZE. Asked beforehand because the
 /// kernel answers such a call with SIGXFSZ, which ends a process that does not ignore it.
@@ -67,6 +83,14 @@ Result<std::size_t> FileSize(int fd) {
 
 Status CommitPages(int fd, std::size_t offset, std::size_t size) {
   for (std::size_t done = 0; done < size;) {
+    // The kernel rarely refuses memory: it kills processes for it, and for a memfd, whose pages it
+    // charges to nobody in particular, the wrong ones.
+    const std::uint64_t available = AvailableMemory();
+    if (const std::size_t missing = Uncommitted(fd, offset + done, size - done);
+        missing > available) {
+      return AllocationStatus(
+          ENOMEM, size, FormatBytes(available) + " are available; " + std::string(kMemoryRemedy));
+    }
     const std::size_t step = std::min(kCommitStep, size - done);
     if (fallocate(fd, 0, static_cast<off_t>(offset + done), static_cast<off_t>(step)) == 0) {
       done += step;

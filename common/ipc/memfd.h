@@ -17,7 +17,8 @@ Result<UniqueFd> CreateMemfd(std::string_view label, std::size_t size);
 Result<std::size_t> FileSize(int fd);
 
 /// Allocates the pages of [offset, offset + size) now, so that lack of memory is a Status
-/// (kResourceExhausted, naming the bytes asked for) and never a SIGBUS later. Idempotent.
+/// (kResourceExhausted, naming the bytes asked for) and never a SIGBUS or a killed process later.
+/// Idempotent. Pages allocated before a failure stay until the file goes.
 Status CommitPages(int fd, std::size_t offset, std::size_t size);
 
 }  // namespace tidegate

@@ -14,8 +14,8 @@
 
 namespace tidegate {
 
-/// Sequenced-packet unix sockets in the abstract namespace: no file is left behind, whatever way the
-/// owner dies, and each message arrives whole with its descriptors. All sockets are close-on-exec.
+// Sequenced-packet unix sockets in the abstract namespace: no file is left behind, whatever way the
+// owner dies, and each message arrives whole with its descriptors. All sockets are close-on-exec.
 
 /// Listens on abstract name `name` (without the leading NUL). Non-blocking.
 Result<UniqueFd> ListenAbstract(std::string_view name);
@@ -23,7 +23,7 @@ Result<UniqueFd> ListenAbstract(std::string_view name);
 /// Accepts one pending connection, non-blocking; an invalid UniqueFd when none is pending.
 Result<UniqueFd> AcceptConnection(int listener);
 
-/// Connects to `name`; the returned socket is non-blocking. Fails at once when nobody listens;
+/// Connects to `name`; the returned socket is non-blocking. kPeerLost at once when nobody listens;
 /// a full backlog is retried until `deadline`.
 Result<UniqueFd> ConnectAbstract(std::string_view name, TimePoint deadline);
 
@@ -34,7 +34,8 @@ struct PeerCredentials {
 };
 Result<PeerCredentials> GetPeerCredentials(int socket);
 
-/// Sends one message of `bytes` with up to 16 descriptors; waits for room until `deadline`.
+/// Sends one message of `bytes` (at least 1) with up to 16 descriptors; waits for room until
+/// `deadline`. kPeerLost when the peer has closed, kInvalidArgument when the message is too long.
 Status SendMessage(int socket, std::span<const std::byte> bytes, std::span<const int> fds,
                    TimePoint deadline);
 
@@ -46,8 +47,8 @@ struct Message {
 /// the past polls). A message longer than `buffer` or with truncated descriptors is an error.
 Result<Message> ReceiveMessage(int socket, std::span<std::byte> buffer, TimePoint deadline);
 
-/// A descriptor that becomes readable when process `pid` ends. kUnsupported on kernels without
-/// pidfd_open (before Linux 5.3).
+/// A descriptor that becomes readable when process `pid` ends. kPeerLost when it is already gone,
+/// kUnsupported without pidfd_open (before Linux 5.3, and in some sandboxes).
 Result<UniqueFd> OpenPidfd(pid_t pid);
 
 }  // namespace tidegate

@@ -9,8 +9,10 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 namespace tidegate {
@@ -23,6 +25,26 @@ std::optional<std::string> ReadLine(const path& file) {
   std::string line;
   if (!std::getline(stream, line)) return std::nullopt;
   return line;
+}
+
+/// nullopt for a missing file and for a word such as "max".
+std::optional<std::uint64_t> ReadNumber(const path& file) {
+  std::istringstream stream(ReadLine(file).value_or(""));
+  std::uint64_t value = 0;
+  if (!(stream >> value)) return std::nullopt;
+  return value;
+}
+
+/// The number that follows `name` in a file of lines "name number".
+std::optional<std::uint64_t> ReadField(const path& file, const std::string& name) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    std::istringstream fields(line);
+    std::string field;
+    std::uint64_t value = 0;
+    if (fields >> field >> value && field == name) return value;
+  }
+  return std::nullopt;
 }
 
 /// Processors in the affinity mask of the calling thread.
@@ -61,44 +83,78 @@ std::optional<double> QuotaOf(const path& group) {
                ReadLine(group / "cpu.cfs_period_us").value_or(""));
 }
 
-bool ListsCpu(const std::string& controllers) {
+/// Bytes that the control group of directory `group` may still take, counting its file cache as
+/// free; nullopt without a limit.
+std::optional<std::uint64_t> MemoryRoomOf(const path& group) {
+  const bool version2 = std::filesystem::exists(group / "memory.max");
+  const auto limit = ReadNumber(group / (version2 ? "memory.max" : "memory.limit_in_bytes"));
+  const auto usage = ReadNumber(group / (version2 ? "memory.current" : "memory.usage_in_bytes"));
+  if (!limit || !usage) return std::nullopt;
+  const std::string_view prefix = version2 ? "" : "total_";
+  const std::uint64_t cache =
+      ReadField(group / "memory.stat", std::string(prefix) + "inactive_file").value_or(0) +
+      ReadField(group / "memory.stat", std::string(prefix) + "active_file").value_or(0);
+  const std::uint64_t taken = *usage - std::min(cache, *usage);
+  return *limit - std::min(taken, *limit);
+}
+
+bool Contains(const std::string& controllers, std::string_view wanted) {
   std::istringstream stream(controllers);
   for (std::string controller; std::getline(stream, controller, ',');) {
-    if (controller == "cpu") return true;
+    if (controller == wanted) return true;
   }
   return false;
 }
 
-}  // namespace
-
-std::optional<double> CpuQuota(const std::string& root) {
-  std::optional<double> least;
-  std::ifstream groups(path(root) / "proc/self/cgroup");
+/// The least value of `limit_of(directory)` over the control groups, of either version, that bind
+/// this process under `controller`.
+template <typename T>
+std::optional<T> LeastLimit(const path& root, const std::string& controller,
+                            std::optional<T> (*limit_of)(const path& group)) {
+  std::optional<T> least;
+  std::ifstream groups(root / "proc/self/cgroup");
   // Each line is "id:controllers:path"; version 2 has no controllers.
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() && !ListsCpu(controllers)) continue;
+    if (!controllers.empty() && !Contains(controllers, controller)) continue;
 
-    const path mounts = path(root) / "sys/fs/cgroup";
+    const path mounts = root / "sys/fs/cgroup";
     const std::vector<path> hierarchies =
         controllers.empty() ? std::vector<path>{mounts, mounts / "unified"}
-                            : std::vector<path>{mounts / controllers, mounts / "cpu"};
-    // A quota binds all groups below it, so the least one on the way up counts. Inside a container
+                            : std::vector<path>{mounts / controllers, mounts / controller};
+    // A limit binds all groups below it, so the least one on the way up counts. Inside a container
     // the path may be the host's and only the top of the hierarchy exists here.
     const path group = path(line.substr(second + 1)).lexically_normal().relative_path();
     for (const path& hierarchy : hierarchies) {
       for (path level = group;; level = level.parent_path()) {
-        if (const std::optional<double> quota = QuotaOf(hierarchy / level)) {
-          least = std::min(least.value_or(*quota), *quota);
+        if (const std::optional<T> limit = limit_of(hierarchy / level)) {
+          least = std::min(least.value_or(*limit), *limit);
         }
         if (level.empty()) break;
       }
     }
   }
   return least;
+}
+
+}  // namespace
+
+std::optional<double> CpuQuota(const std::string& root) {
+  return LeastLimit<double>(root, "cpu", &QuotaOf);
+}
+
+std::uint64_t AvailableMemory(const std::string& root) {
+  constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
+  const path meminfo = path(root) / "proc/meminfo";
+  std::uint64_t available = kUnknown;
+  if (const auto kib = ReadField(meminfo, "MemAvailable:")) {
+    available = (*kib + ReadField(meminfo, "SwapFree:").value_or(0)) * 1024;
+  }
+  return std::min(available,
+                  LeastLimit<std::uint64_t>(root, "memory", &MemoryRoomOf).value_or(kUnknown));
 }
 
 int UsableCpus(const std::string& root) {

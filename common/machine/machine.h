@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,11 @@ int UsableCpus(const std::string& root = "/");
 
 /// The least cgroup (v1 or v2) cpu quota that binds this process, in processors; nullopt: none.
 std::optional<double> CpuQuota(const std::string& root = "/");
+
+/// Bytes that this process can be given now without something being killed for them: free and
+/// reclaimable memory and swap of the machine, within the cgroup's (v1 or v2) memory limit. The
+/// greatest value where neither can be read.
+std::uint64_t AvailableMemory(const std::string& root = "/");
 
 /// NUMA nodes with memory, from sysfs; at least 1.
 int NumaNodes(const std::string& root = "/");

@@ -1,0 +1,150 @@
+#include "common/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tidegate {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Result<Config> Load(const std::map<std::string, std::string, std::less<>>& variables) {
+  return LoadConfig([&](std::string_view name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+std::string Warnings(const std::vector<std::string>& names) {
+  return UnknownSettingWarnings(names);
+}
+
+TEST(ConfigTest, DefaultsAreThoseOfTheStruct) {
+  const Result<Config> config = Load({});
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config.value().debug, LogLevel::kWarn);
+  EXPECT_EQ(config.value().stats_file, "");
+  EXPECT_EQ(config.value().stage_bytes, std::size_t{1} << 20);
+  EXPECT_EQ(config.value().stream_bytes, std::size_t{8} << 20);
+  EXPECT_EQ(config.value().shutdown_timeout, std::chrono::seconds(10));
+}
+
+TEST(ConfigTest, ReadsEverySetting) {
+  const Result<Config> config = Load({{"TIDEGATE_DEBUG", "TRACE"},
+                                      {"TIDEGATE_STATS_FILE", "/tmp/stats.jsonl"},
+                                      {"TIDEGATE_STAGE_BYTES", "64M"},
+                                      {"TIDEGATE_STREAM_BYTES", "1.5GiB"},
+                                      {"TIDEGATE_SHUTDOWN_TIMEOUT", "500ms"}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config.value().debug, LogLevel::kTrace);
+  EXPECT_EQ(config.value().stats_file, "/tmp/stats.jsonl");
+  EXPECT_EQ(config.value().stage_bytes, std::size_t{64} << 20);
+  EXPECT_EQ(config.value().stream_bytes, std::size_t{3} << 29);
+  EXPECT_EQ(config.value().shutdown_timeout, std::chrono::milliseconds(500));
+}
+
+TEST(ConfigTest, EmptyValueIsTheDefault) {
+  for (const SettingInfo& setting : Settings()) {
+    const Result<Config> config = Load({{std::string(setting.name), ""}});
+    EXPECT_TRUE(config.ok()) << setting.name;
+  }
+}
+
+TEST(ConfigTest, DefaultTextIsAcceptedAsValue) {
+  for (const SettingInfo& setting : Settings()) {
+    const Result<Config> config =
+        Load({{std::string(setting.name), std::string(setting.default_value)}});
+    EXPECT_TRUE(config.ok()) << config.status().message();
+  }
+}
+
+TEST(ConfigTest, BoundsAreAccepted) {
+  EXPECT_TRUE(Load({{"TIDEGATE_STAGE_BYTES", "64K"}, {"TIDEGATE_STREAM_BYTES", "0"}}).ok());
+  EXPECT_TRUE(Load({{"TIDEGATE_STAGE_BYTES", "1G"}, {"TIDEGATE_STREAM_BYTES", "1T"}}).ok());
+  EXPECT_TRUE(Load({{"TIDEGATE_SHUTDOWN_TIMEOUT", "0"}}).ok());
+  EXPECT_TRUE(Load({{"TIDEGATE_SHUTDOWN_TIMEOUT", "1h"}}).ok());
+}
+
+struct BadValue {
+  const char* name;
+  const char* value;
+  const char* range;
+};
+
+TEST(ConfigTest, BadValueNamesVariableValueRangeAndRemedy) {
+  const std::vector<BadValue> bad_values = {
+      {"TIDEGATE_DEBUG", "LOUD", "OFF, WARN, INFO, TRACE"},
+      {"TIDEGATE_STAGE_BYTES", "65535", "64 KiB to 1 GiB"},
+      {"TIDEGATE_STAGE_BYTES", "1025M", "64 KiB to 1 GiB"},
+      {"TIDEGATE_STAGE_BYTES", "lots", "64 KiB to 1 GiB"},
+      {"TIDEGATE_STREAM_BYTES", "-1", "0 B to 1 TiB"},
+      {"TIDEGATE_SHUTDOWN_TIMEOUT", "61m", "0 s to 3600 s"},
+      {"TIDEGATE_SHUTDOWN_TIMEOUT", "-1", "0 s to 3600 s"},
+  };
+  for (const BadValue& bad : bad_values) {
+    const Result<Config> config = Load({{bad.name, bad.value}});
+    ASSERT_FALSE(config.ok()) << bad.name << "=" << bad.value;
+    EXPECT_EQ(config.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(config.status().message(), AllOf(HasSubstr(std::string(bad.name) + "=" + bad.value),
+                                                 HasSubstr(bad.range), HasSubstr("unset it")));
+  }
+}
+
+TEST(ConfigTest, UnknownNameWarnsWithNearestSetting) {
+  EXPECT_THAT(Warnings({"TIDEGATE_STAGE_BYTE"}),
+              AllOf(HasSubstr("TIDEGATE_STAGE_BYTE "), HasSubstr("TIDEGATE_STAGE_BYTES\n")));
+  EXPECT_THAT(Warnings({"TIDEGATE_STREM_BYTES"}), HasSubstr("TIDEGATE_STREAM_BYTES\n"));
+  EXPECT_THAT(Warnings({"TIDEGATE_DEBUGG"}), HasSubstr("TIDEGATE_DEBUG\n"));
+  EXPECT_THAT(Warnings({"TIDEGATE_SHUTDOWN_TIME"}), HasSubstr("TIDEGATE_SHUTDOWN_TIMEOUT\n"));
+}
+
+TEST(ConfigTest, KnownAndForeignNamesDoNotWarn) {
+  std::vector<std::string> names = {"PATH", "TIDEGATE", "tidegate_debug", "MY_TIDEGATE_DEBUG", ""};
+  for (const SettingInfo& setting : Settings()) names.emplace_back(setting.name);
+  EXPECT_EQ(Warnings(names), "");
+}
+
+TEST(ConfigTest, EachUnknownNameGetsItsLine) {
+  const std::string warnings = Warnings({"TIDEGATE_A", "HOME", "TIDEGATE_B"});
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 2);
+  EXPECT_THAT(warnings, AllOf(HasSubstr("TIDEGATE_A "), HasSubstr("TIDEGATE_B ")));
+  EXPECT_THAT(warnings, Not(HasSubstr("HOME")));
+}
+
+/// The documentation's row for `setting`.
+std::string DocumentedRow(const SettingInfo& setting) {
+  std::string row;
+  const std::string name = "`" + std::string(setting.name) + "`";
+  for (const std::string_view cell :
+       {std::string_view(name), setting.type, setting.range, setting.default_value, setting.help}) {
+    row += "| " + std::string(cell) + " ";
+  }
+  return row + "|";
+}
+
+TEST(ConfigTest, DocumentationListsExactlyTheSettings) {
+  std::ifstream page(TIDEGATE_SOURCE_DIR "/docs/configuration.md");
+  ASSERT_TRUE(page.is_open());
+  std::vector<std::string> documented;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("| `TIDEGATE_")) documented.push_back(line);
+  }
+  std::vector<std::string> expected;
+  for (const SettingInfo& setting : Settings()) expected.push_back(DocumentedRow(setting));
+  EXPECT_THAT(documented, ElementsAreArray(expected));
+}
+
+}  // namespace
+}  // namespace tidegate
