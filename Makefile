@@ -21,7 +21,7 @@ build: ## a .venv in which any script can use the backend
 	@scripts/setup.sh
 
 demo: build ## train a small GPT with FSDP2 over tidegate and compare it with one process
-	@$(VENV_PYTHON) examples/demo.py
+	@$(VENV_PYTHON) scripts/demo.py
 
 test: ## unit tests, sanitizers and a seeded slice of every matrix (about 12 minutes)
 	@scripts/test.sh
