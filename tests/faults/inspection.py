@@ -1,0 +1,53 @@
+"""What a process holds, read from /proc by the process itself."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tests.support.processes import Message
+
+
+def shared_mappings() -> dict[int, Message]:
+    """Shared memory mapped here, by inode: name, size, bytes resident here, blocks if known."""
+    found: dict[int, Message] = {}
+    current: Message | None = None
+    pattern = re.compile(
+        r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)\s+(/memfd:|/dev/shm|/dev/zero)(.*)"
+    )
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            current = None
+            if match := pattern.match(line):
+                start, end, inode, kind, name = match.groups()
+                entry = {"name": kind + name, "size": 0, "resident": 0, "blocks": None}
+                current = found.setdefault(int(inode), entry)
+                current["size"] += int(end, 16) - int(start, 16)
+                try:  # readable by root only
+                    stat = os.stat(f"/proc/self/map_files/{start}-{end}")
+                    current["blocks"] = stat.st_blocks * 512
+                except OSError:
+                    pass
+        elif current is not None and line.startswith("Rss:"):
+            current["resident"] += int(line.split()[1]) * 1024
+    return found
+
+
+def descriptors() -> dict[str, int]:
+    """Open descriptors of this process by kind, e.g. {"socket": 2, "memfd": 1, "pidfd": 3}."""
+    counts: dict[str, int] = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        kind = re.sub(r"^/(memfd):.*|^anon_inode:\[?(\w+)\]?|^(\w+):\[.*", r"\1\2\3", target)
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def resident_bytes() -> int:
+    """Resident memory that is this process's own (shared memory not counted)."""
+    text = Path("/proc/self/status").read_text()
+    return sum(int(kb) * 1024 for kb in re.findall(r"^RssAnon:\s+(\d+)", text, re.MULTILINE))
