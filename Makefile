@@ -11,7 +11,7 @@ VENV_PYTHON = . scripts/common.sh && "$$VENV_PYTHON"
 SHELL = bash
 
 .DEFAULT_GOAL = help
-.PHONY: help build demo test test-all unit asan tsan bench-gloo lint clean
+.PHONY: help build demo test test-all unit asan tsan bench-gloo lint format clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -41,8 +41,11 @@ tsan: ## the C++ unit tests under ThreadSanitizer
 bench-gloo: build ## all-gather and reduce-scatter next to gloo
 	@$(VENV_PYTHON) bench/collectives/compare_gloo.py
 
-lint: ## ruff and mypy
+lint: ## ruff, clang-format and mypy
 	@scripts/lint.sh
+
+format: ## what ruff and clang-format can put right
+	@scripts/lint.sh fix
 
 clean: ## remove the build folder; the environments stay
 	rm -rf build

@@ -1,11 +1,23 @@
 #!/usr/bin/env bash
-# The checks of style and types that no compiler makes.
+# lint.sh [fix]: the checks of style and types that no compiler makes. With "fix", puts right what
+# the tools can put right themselves.
 . "$(dirname "$0")/common.sh"
 
 scripts/build_tools.sh
-linters=('ruff==0.17.*' 'mypy==2.4.*')
+linters=('ruff==0.17.*' 'mypy==2.4.*' 'clang-format==23.1.*')
 once linters "${linters[*]}" "linters: ${linters[*]}" "$VENV_PYTHON" -m pip install "${linters[@]}"
 
-"$VENV_PYTHON" -m ruff check .
-"$VENV_PYTHON" -m ruff format --check .
-"$VENV_PYTHON" -m mypy
+if [ "${1:-}" = fix ]; then
+  ruff_check=(--fix) ruff_format=() clang_format=(-i)
+else
+  ruff_check=() ruff_format=(--check) clang_format=(--dry-run -Werror)
+fi
+
+# All of them run, so that one round of mending is enough.
+status=0
+"$VENV_PYTHON" -m ruff check "${ruff_check[@]}" . || status=1
+"$VENV_PYTHON" -m ruff format "${ruff_format[@]}" . || status=1
+find common collectives backend python tests \( -name '*.h' -o -name '*.cc' \) -print0 |
+  xargs -0 "$VENV/bin/clang-format" "${clang_format[@]}" || status=1
+"$VENV_PYTHON" -m mypy || status=1
+exit "$status"
