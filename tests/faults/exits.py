@@ -26,6 +26,7 @@ from tests.support.processes import Rank
 
 GROUP_TIMEOUT = 20.0
 OPERATIONS = ("all_gather", "all_reduce", "reduce_scatter", "barrier")
+SHUTDOWN = {"TIDEGATE_SHUTDOWN_TIMEOUT": "1s"}  # how long an exit waits for work in flight
 FATAL_WORDS = ("terminate called", "Fatal Python error", "Segmentation", "core dumped")
 
 
@@ -86,8 +87,13 @@ def early_main(rank: Rank) -> None:
         for _ in range(args["rounds"]):
             operation()
         rank.report("leaving")
+        if args["in_flight"]:
+            # Global, so that Works and tensors are the last things to go.
+            globals()["kept"] = operations, [operation(asynchronous=True) for _ in range(2)]
         LEAVE[args["way"]](operations)
         return
+    if args["alone"]:
+        rank.receive()
 
     def loop() -> None:
         while True:
@@ -95,7 +101,7 @@ def early_main(rank: Rank) -> None:
             operation()
 
     result = call(loop)
-    rank.report("failed", result=result)
+    rank.report("failed", result=result, began=operations.began)
     dist.destroy_process_group()
 
 
@@ -111,15 +117,6 @@ def _sys_exit(_: Operations) -> None:
     sys.exit(4)
 
 
-def _sys_exit_amid_work(operations: Operations) -> None:
-    """Exit with operations in flight that the peers are not going to match."""
-    operations.works = [  # type: ignore[attr-defined]
-        dist.all_reduce(torch.ones(1 << 20), async_op=True),
-        dist.broadcast(torch.ones(1 << 20), src=dist.get_rank(), async_op=True),
-    ]
-    sys.exit(5)
-
-
 def _destroy(_: Operations) -> None:
     """Leave properly while the peers go on: for them it is an error all the same, not a hang."""
     dist.destroy_process_group()
@@ -130,44 +127,49 @@ LEAVE: dict[str, Callable[[Operations], None]] = {
     "exception": _raise,
     "os_exit": _os_exit,
     "sys_exit": _sys_exit,
-    "sys_exit_amid_work": _sys_exit_amid_work,
     "destroy": _destroy,
 }
-STATUS = {"exception": 1, "os_exit": 3, "sys_exit": 4, "sys_exit_amid_work": 5, "destroy": 0}
+STATUS = {"exception": 1, "os_exit": 3, "sys_exit": 4, "destroy": 0}
 
 
-def early(way: str) -> Callable[[Context, Outcome], None]:
+def early(way: str, in_flight: bool = False) -> Callable[[Context, Outcome], None]:
+    """A driver: one rank leaves in `way`; if `in_flight`, amid operations not waited for."""
+
     def run(context: Context, outcome: Outcome) -> None:
         random = context.random
         size = (2, 3, 4)[context.index % 3]
         name = OPERATIONS[context.index % len(OPERATIONS)]
         culprit = random.randrange(size)
+        # Alone: the others come to the operation only when the culprit is gone.
+        alone = context.index % 2 == 1
         args = {
             "way": way,
+            "in_flight": in_flight,
             "operation": name,
             "culprit": culprit,
-            "rounds": random.randrange(20),
+            "alone": alone,
+            "rounds": 0 if alone else random.randrange(20),
             "store": random.choice(("file", "tcp")),
         }
         outcome.variant = f"{size} ranks, {args}"
         target = f"{__name__}:early_main"
-        with watched_job(context, outcome, target, size, args=args) as job:
+        with watched_job(context, outcome, target, size, args=args, env=SHUTDOWN) as job:
             job.expect("ready")
+            others = job.ranks(culprit)
             job.send("go", job.ranks())
             leaving = job.expect("leaving", [culprit])[culprit]["at"]
-            others = job.ranks(culprit)
             status = job.wait_exit([culprit], GROUP_TIMEOUT + 10)[culprit]
             gone = time.monotonic()
             outcome.require(status == STATUS[way], f"the culprit exited with {status}")
             outcome.notes["exit_ms"] = (gone - leaving) * 1e3
+            if alone:
+                job.send("go", others)
             for rank, report in job.expect("failed", others, GROUP_TIMEOUT + 10).items():
                 result = report["result"]
-                # Work in flight that disagrees with the peers' may be reported as what it is.
-                mismatch = way == "sys_exit_amid_work" and "mismatch" in result["message"]
-                check_error(outcome, rank, result, None if mismatch else IN_MESSAGES[name])
-                if not mismatch:
-                    outcome.name_culprit(rank, result["message"], culprit, job.pids[culprit])
-                outcome.noticed(rank, leaving, result["ended"])
+                check_error(outcome, rank, result, IN_MESSAGES[name])
+                outcome.name_culprit(rank, result["message"], culprit, job.pids[culprit])
+                since = max(leaving, report["began"]) if alone else leaving
+                outcome.noticed(rank, since, result["ended"])
             took = outcome.notes["exit_ms"]
             outcome.require(took <= 5000, f"the culprit needed {took:.0f} ms to exit")
             _check_last_words(outcome, way, job.log(culprit))

@@ -48,7 +48,7 @@ KINDS = (
     Kind("exception", exits.early("exception"), 2, 20),
     Kind("os_exit", exits.early("os_exit"), 2, 20, promises_notice=True),
     Kind("sys_exit", exits.early("sys_exit"), 2, 20),
-    Kind("sys_exit_amid_work", exits.early("sys_exit_amid_work"), 2, 20),
+    Kind("sys_exit_amid_work", exits.early("sys_exit", in_flight=True), 2, 20),
     Kind("destroy_early", exits.early("destroy"), 2, 20),
     Kind("undestroyed", exits.undestroyed, 2, 20),
     Kind("ctrl_c", exits.interrupted, 3, 20),
