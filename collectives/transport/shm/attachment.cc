@@ -1,0 +1,302 @@
+#include "collectives/transport/shm/attachment.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <span>
+#include <utility>
+
+#include "collectives/transport/shm/wire.h"
+#include "common/ipc/memfd.h"
+#include "common/ipc/unix_socket.h"
+#include "common/mapping.h"
+
+namespace tidegate {
+namespace {
+
+/// How long one blocking call may keep this thread from noticing interrupts and deaths.
+constexpr Nanoseconds kSlice = std::chrono::milliseconds(50);
+/// Spent at most on ranks that have not even announced themselves.
+constexpr Nanoseconds kPresenceBudget = std::chrono::milliseconds(100);
+constexpr Nanoseconds kPresenceRetryBudget = std::chrono::milliseconds(20);
+constexpr Nanoseconds kPresenceTimeout = std::chrono::milliseconds(10);
+constexpr int kRetryMilliseconds = 20;
+
+constexpr char kCreatorKey[] = "creator";
+constexpr char kSegmentKey[] = "segment";
+
+Nanoseconds TimeLeft(TimePoint deadline) {
+  return std::max(deadline - SteadyClock().Now(), Nanoseconds::zero());
+}
+
+std::string Seconds(Nanoseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+}  // namespace
+
+std::string DescribeGroup(const std::string& name, int ranks) {
+  return "group " + name + " [" + std::to_string(ranks) + " ranks]";
+}
+
+std::string PresenceKey(int rank) { return "presence/" + std::to_string(rank); }
+
+std::string NameOf(int rank, const ProcessIdentity& identity) {
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(identity.pid) + ", host " +
+         identity.host + ")";
+}
+
+std::string DeathText(const std::string& name, const std::string& when, const std::string& group) {
+  return name + " died " + when + " of " + group +
+         "; see that process's own output, restart the job from its last checkpoint";
+}
+
+ShmAttachment::ShmAttachment(const ShmTransport::Options& options)
+    : options_(options),
+      layout_(options.ranks, options.stage_bytes),
+      group_(DescribeGroup(options.group_name, options.ranks)),
+      start_(SteadyClock().Now()),
+      announced_(static_cast<std::size_t>(options.ranks)) {}
+
+Result<std::unique_ptr<ShmTransport>> ShmAttachment::Run() {
+  Result<std::shared_ptr<NodeService>> service = NodeService::Get();
+  if (!service.ok()) return service.status();
+  service_ = std::move(service).value();
+  Result<ProcessIdentity> self = ThisProcess();
+  if (!self.ok()) return self.status();
+  self_ = std::move(self).value();
+
+  const Result<std::int64_t> arrival = options_.bootstrap->Increment(kCreatorKey);
+  if (!arrival.ok()) return arrival.status();
+  Result<std::unique_ptr<ShmTransport>> transport = arrival.value() == 1 ? Create() : Join();
+  if (!transport.ok()) return transport;
+  TIDEGATE_RETURN_IF_ERROR(Complete(*transport.value()));
+  return transport;
+}
+
+Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
+  SegmentDescription description{.creator = self_,
+                                 .rank = options_.rank,
+                                 .address = service_->address(),
+                                 .key = {},
+                                 .ranks = options_.ranks,
+                                 .stage_bytes = layout_.stage_bytes};
+  const auto make = [&]() -> Result<std::unique_ptr<ShmTransport>> {
+    const Result<SegmentKey> key = RandomKey();
+    if (!key.ok()) return key.status();
+    description.key = key.value();
+    Result<UniqueFd> segment = CreateMemfd("tidegate-segment", layout_.total_bytes());
+    if (!segment.ok()) return segment.status();
+    const int fd = segment.value().get();
+    // Every page that ranks touch without a commit of their own.
+    TIDEGATE_RETURN_IF_ERROR(CommitPages(fd, 0, layout_.PairChannelAt(0, 0)));
+    Result<Mapping> mapping = Mapping::Map(fd, layout_.total_bytes());
+    if (!mapping.ok()) return mapping.status();
+    ShmTransport::Initialise(mapping.value().data(), layout_);
+    return std::unique_ptr<ShmTransport>(new ShmTransport(
+        options_, layout_, service_, std::move(segment).value(), std::move(mapping).value()));
+  };
+  Result<std::unique_ptr<ShmTransport>> transport = make();
+  if (!transport.ok()) {
+    // The others need not wait for what will never come. Should even that fail, they time out.
+    (void)options_.bootstrap
+        ->Set(kSegmentKey, EncodeFailure(options_.rank, self_.host, transport.status()))
+        .ok();
+    return transport;
+  }
+  ShmTransport& made = *transport.value();
+  made.offer_ = description.key;
+  service_->Offer(description.key, made.segment_.get());
+  made.PublishRecord(self_.pid, self_.host, service_->address());
+  TIDEGATE_RETURN_IF_ERROR(options_.bootstrap->Set(kSegmentKey, Encode(description)));
+  return transport;
+}
+
+Result<std::unique_ptr<ShmTransport>> ShmAttachment::Join() {
+  const Result<SegmentDescription> description = AwaitDescription();
+  if (!description.ok()) return description.status();
+  TIDEGATE_RETURN_IF_ERROR(CheckDescription(description.value()));
+  Result<UniqueFd> segment = FetchSegment(description.value());
+  if (!segment.ok()) return segment.status();
+  Result<std::unique_ptr<ShmTransport>> transport = MapSegment(std::move(segment).value());
+  if (transport.ok()) transport.value()->PublishRecord(self_.pid, self_.host, service_->address());
+  return transport;
+}
+
+Result<SegmentDescription> ShmAttachment::AwaitDescription() {
+  for (Nanoseconds budget = kPresenceBudget;; budget = kPresenceRetryBudget) {
+    const Result<std::string> text =
+        options_.bootstrap->Get(kSegmentKey, SliceEnd() - SteadyClock().Now());
+    if (text.ok()) return ParseSegmentDescription(text.value());
+    if (text.status().code() != StatusCode::kTimeout) return text.status();
+    TIDEGATE_RETURN_IF_ERROR(ReadPresences(budget, nullptr));
+    TIDEGATE_RETURN_IF_ERROR(CheckPatience("the rank that came first to make its shared memory"));
+  }
+}
+
+Status ShmAttachment::CheckDescription(const SegmentDescription& description) const {
+  if (description.ranks != options_.ranks || description.stage_bytes != layout_.stage_bytes)
+    return Status(StatusCode::kMismatch,
+                  "rank " + std::to_string(description.rank) + " made " + group_ + " with " +
+                      std::to_string(description.ranks) +
+                      " ranks and TIDEGATE_STAGE_BYTES=" + std::to_string(description.stage_bytes) +
+                      ", rank " + std::to_string(options_.rank) + " expects " +
+                      std::to_string(options_.ranks) + " and " +
+                      std::to_string(layout_.stage_bytes) + "; set both equal on all ranks");
+  return CheckSameNode(description.creator, description.rank, self_, options_.rank);
+}
+
+Result<UniqueFd> ShmAttachment::FetchSegment(const SegmentDescription& description) {
+  for (;;) {
+    Result<UniqueFd> segment = AskOnce(description, SliceEnd());
+    if (segment.ok() || segment.status().code() != StatusCode::kTimeout) return segment;
+    TIDEGATE_RETURN_IF_ERROR(
+        CheckPatience(NameOf(description.rank, description.creator) +
+                      ", which made its shared memory, to hand it out; it may be stopped"));
+  }
+}
+
+Result<UniqueFd> ShmAttachment::AskOnce(const SegmentDescription& description, TimePoint until) {
+  Result<UniqueFd> socket = ConnectAbstract(description.address, until);
+  if (!socket.ok()) {
+    if (socket.status().code() == StatusCode::kPeerLost) return CreatorGone(description);
+    return socket;
+  }
+  const int fd = socket.value().get();
+  const Result<PeerCredentials> creator = GetPeerCredentials(fd);
+  if (!creator.ok()) return creator.status();
+  if (creator.value().uid != geteuid())
+    return Status(StatusCode::kUnsupported,
+                  NameOf(description.rank, description.creator) + " runs as user " +
+                      std::to_string(creator.value().uid) + ", rank " +
+                      std::to_string(options_.rank) + " as user " + std::to_string(geteuid()) +
+                      "; all ranks of a machine must run as one user");
+  const NodeRequest request = MakeNodeRequest(RequestKind::kSegment, service_->address(),
+                                              description.address, description.key);
+  // A new socket has room: this cannot time out.
+  const Status sent = SendMessage(fd, BytesOf(request), {}, until);
+  std::array<std::byte, sizeof(NodeReply)> buffer;
+  Result<Message> message = sent.ok() ? ReceiveMessage(fd, buffer, until) : Result<Message>(sent);
+  // A creator that is stopped for long is waited for here, on one connection.
+  while (sent.ok() && !message.ok() && message.status().code() == StatusCode::kTimeout) {
+    TIDEGATE_RETURN_IF_ERROR(
+        CheckPatience(NameOf(description.rank, description.creator) +
+                      ", which made its shared memory, to hand it out; it may be stopped"));
+    message = ReceiveMessage(fd, buffer, SliceEnd());
+  }
+  const bool closed =
+      message.ok() ? message.value().size == 0 : message.status().code() == StatusCode::kPeerLost;
+  if (closed) {
+    const Status gone = CreatorGone(description);
+    if (Process::Watch(description.creator.pid, description.creator.start_time)->ended())
+      return gone;
+    // It lives: it was short of descriptors, say, or this process was stopped for too long.
+    poll(nullptr, 0, kRetryMilliseconds);
+    return Status(StatusCode::kTimeout, "closed without a reply");
+  }
+  if (!message.ok()) return message.status();
+  const Result<NodeReply> reply = ParseNodeReply(std::span(buffer).first(message.value().size));
+  if (!reply.ok()) return reply.status();
+  if (reply.value().outcome == Outcome::kRefused) return CreatorGone(description);
+  if (message.value().fds.size() != 1)
+    return Status(StatusCode::kInternal, NameOf(description.rank, description.creator) +
+                                             " sent no segment of shared memory");
+  return std::move(message.value().fds.front());
+}
+
+Status ShmAttachment::CreatorGone(const SegmentDescription& description) const {
+  const ProcessIdentity& creator = description.creator;
+  const std::string name = NameOf(description.rank, creator);
+  if (Process::Watch(creator.pid, creator.start_time)->ended())
+    return Status(StatusCode::kPeerLost,
+                  DeathText(name, "after it made the shared memory", group_));
+  return Status(StatusCode::kPeerLost, name + ", which made the shared memory of " + group_ +
+                                           ", left the group before rank " +
+                                           std::to_string(options_.rank) +
+                                           " came to its first operation; destroy a group only "
+                                           "when all its ranks are done with it");
+}
+
+Result<std::unique_ptr<ShmTransport>> ShmAttachment::MapSegment(UniqueFd segment) {
+  const Result<std::size_t> size = FileSize(segment.get());
+  if (!size.ok()) return size.status();
+  if (size.value() != layout_.total_bytes())
+    return Status(StatusCode::kMismatch, "the shared memory of " + group_ + " has " +
+                                             std::to_string(size.value()) + " bytes, expected " +
+                                             std::to_string(layout_.total_bytes()) +
+                                             "; use one tidegate on all ranks");
+  Result<Mapping> mapping = Mapping::Map(segment.get(), layout_.total_bytes());
+  if (!mapping.ok()) return mapping.status();
+  TIDEGATE_RETURN_IF_ERROR(
+      ShmTransport::CheckHeader(mapping.value().data(), size.value(), layout_));
+  return std::unique_ptr<ShmTransport>(new ShmTransport(
+      options_, layout_, service_, std::move(segment), std::move(mapping).value()));
+}
+
+Status ShmAttachment::Complete(ShmTransport& transport) {
+  transport.LinkAttached();
+  TIDEGATE_RETURN_IF_ERROR(ReadPresences(kPresenceBudget, &transport));
+  {
+    const std::lock_guard lock(transport.mutex_);
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      const auto index = static_cast<std::size_t>(rank);
+      if (!announced_[index]) continue;
+      transport.neighbours_[index].process = announced_[index]->process;
+      transport.neighbours_[index].name = NameOf(rank, announced_[index]->identity);
+    }
+  }
+  // What died before the transport listened fails the group all the same.
+  transport.OnDeath();
+  return Status();
+}
+
+Status ShmAttachment::ReadPresences(Nanoseconds budget, const ShmTransport* transport) {
+  const TimePoint end = SteadyClock().Now() + budget;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    std::optional<Announced>& announced = announced_[static_cast<std::size_t>(rank)];
+    if (rank == options_.rank || announced || (transport && transport->IsAttached(rank))) continue;
+    const Nanoseconds left = std::min(TimeLeft(end), TimeLeft(options_.deadline));
+    if (left == Nanoseconds::zero()) break;
+    const Result<std::string> text =
+        options_.bootstrap->Get(PresenceKey(rank), std::min(left, kPresenceTimeout));
+    if (!text.ok() && text.status().code() == StatusCode::kTimeout) continue;
+    if (!text.ok()) return text.status();
+    Result<ProcessIdentity> identity = ParseIdentity(text.value());
+    if (!identity.ok()) return identity.status();
+    TIDEGATE_RETURN_IF_ERROR(CheckSameNode(identity.value(), rank, self_, options_.rank));
+    std::shared_ptr<Process> process =
+        service_->Watch(identity.value().pid, identity.value().start_time);
+    announced = Announced{std::move(identity).value(), std::move(process)};
+  }
+  return Status();
+}
+
+Status ShmAttachment::CheckPatience(const std::string& awaited) const {
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    const std::optional<Announced>& announced = announced_[static_cast<std::size_t>(rank)];
+    if (announced && announced->process->ended())
+      return Status(StatusCode::kPeerLost, DeathText(NameOf(rank, announced->identity),
+                                                     "before its first operation", group_));
+  }
+  if (options_.interrupted != nullptr && options_.interrupted())
+    return Status(StatusCode::kInterrupted,
+                  "interrupted while attaching to " + group_ + ", waiting for " + awaited);
+  const TimePoint now = SteadyClock().Now();
+  if (now >= options_.deadline)
+    return Status(StatusCode::kTimeout, "rank " + std::to_string(options_.rank) +
+                                            " timed out after " + Seconds(now - start_) +
+                                            " in the first operation of " + group_ +
+                                            ", waiting for " + awaited);
+  return Status();
+}
+
+TimePoint ShmAttachment::SliceEnd() const {
+  return std::min(options_.deadline, SteadyClock().Now() + kSlice);
+}
+
+}  // namespace tidegate

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/transport/segment_layout.h"
+#include "collectives/transport/shm/node_service.h"
+#include "collectives/transport/shm/process.h"
+#include "collectives/transport/shm/rendezvous.h"
+#include "collectives/transport/shm/shm_transport.h"
+#include "common/clock.h"
+#include "common/status.h"
+#include "common/unique_fd.h"
+
+namespace tidegate {
+
+/// "group 0 [4 ranks]".
+std::string DescribeGroup(const std::string& name, int ranks);
+/// Bootstrap key of a rank's presence.
+std::string PresenceKey(int rank);
+/// "rank 2 (pid 4711, host a)".
+std::string NameOf(int rank, const ProcessIdentity& identity);
+/// "rank 2 (...) died in ... of group 0 [4 ranks]; ...what to do".
+std::string DeathText(const std::string& name, const std::string& when, const std::string& group);
+
+/// One call of ShmTransport::Attach: finds or makes the group's segment. Blocks, on one thread.
+class ShmAttachment {
+ public:
+  explicit ShmAttachment(const ShmTransport::Options& options);
+  Result<std::unique_ptr<ShmTransport>> Run();
+
+ private:
+  /// A rank's process, from the presence it announced.
+  struct Announced {
+    ProcessIdentity identity;
+    std::shared_ptr<Process> process;
+  };
+
+  Result<std::unique_ptr<ShmTransport>> Create();
+  Result<std::unique_ptr<ShmTransport>> Join();
+  Result<SegmentDescription> AwaitDescription();
+  Status CheckDescription(const SegmentDescription& description) const;
+  Result<UniqueFd> FetchSegment(const SegmentDescription& description);
+  /// One try over one connection; kTimeout: try again.
+  Result<UniqueFd> AskOnce(const SegmentDescription& description, TimePoint until);
+  Status CreatorGone(const SegmentDescription& description) const;
+  Result<std::unique_ptr<ShmTransport>> MapSegment(UniqueFd segment);
+  Status Complete(ShmTransport& transport);
+
+  /// Looks up ranks not seen so far, for `budget` altogether; those not there stay unknown.
+  /// `transport`, where there is one, tells who needs no look.
+  Status ReadPresences(Nanoseconds budget, const ShmTransport* transport);
+  /// Not ok when there is no point in waiting on: interrupted, timed out, or a rank has died.
+  Status CheckPatience(const std::string& awaited) const;
+  TimePoint SliceEnd() const;
+
+  const ShmTransport::Options options_;
+  const SegmentLayout layout_;
+  const std::string group_;
+  const TimePoint start_;
+  std::shared_ptr<NodeService> service_;
+  ProcessIdentity self_;
+  std::vector<std::optional<Announced>> announced_;
+};
+
+}  // namespace tidegate

@@ -1,0 +1,166 @@
+#include "collectives/transport/shm/rendezvous.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <sstream>
+
+namespace tidegate {
+namespace {
+
+/// The lines of one message; remembers whether every field asked for was there.
+class Fields {
+ public:
+  explicit Fields(const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t equals = line.find('=');
+      if (equals != std::string::npos) values_[line.substr(0, equals)] = line.substr(equals + 1);
+    }
+  }
+
+  bool Has(const std::string& name) const { return values_.contains(name); }
+  std::string Text(const std::string& name) {
+    const auto found = values_.find(name);
+    if (found != values_.end()) return found->second;
+    complete_ = false;
+    return {};
+  }
+  template <typename T>
+  T Number(const std::string& name) {
+    const std::string text = Text(name);
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) complete_ = false;
+    return value;
+  }
+  bool complete() const { return complete_; }
+
+ private:
+  std::map<std::string, std::string> values_;
+  bool complete_ = true;
+};
+
+template <typename T>
+void Append(std::string& text, const char* name, T value) {
+  text += name;
+  text += '=';
+  if constexpr (std::is_convertible_v<T, std::string>)
+    text += value;
+  else
+    text += std::to_string(value);
+  text += '\n';
+}
+
+ProcessIdentity ReadIdentity(Fields& fields) {
+  return {.boot_id = fields.Text("boot_id"),
+          .pid_namespace = fields.Number<std::uint64_t>("pid_namespace"),
+          .network_namespace = fields.Number<std::uint64_t>("network_namespace"),
+          .pid = fields.Number<pid_t>("pid"),
+          .start_time = fields.Number<std::uint64_t>("start_time"),
+          .host = fields.Text("host")};
+}
+
+Status NotOurs(const char* what) {
+  return Status(StatusCode::kInternal, std::string("the rendezvous store holds ") + what +
+                                           " that tidegate did not write; is its prefix shared?");
+}
+
+std::string Version() {
+  std::string text;
+  Append(text, "version", kWireVersion);
+  return text;
+}
+
+}  // namespace
+
+std::string Encode(const ProcessIdentity& identity) {
+  std::string text;
+  Append(text, "boot_id", identity.boot_id);
+  Append(text, "pid_namespace", identity.pid_namespace);
+  Append(text, "network_namespace", identity.network_namespace);
+  Append(text, "pid", identity.pid);
+  Append(text, "start_time", identity.start_time);
+  Append(text, "host", identity.host);
+  return text;
+}
+
+Result<ProcessIdentity> ParseIdentity(const std::string& text) {
+  Fields fields(text);
+  ProcessIdentity identity = ReadIdentity(fields);
+  if (!fields.complete() || identity.pid <= 0) return NotOurs("the presence of a rank");
+  return identity;
+}
+
+std::string Encode(const SegmentDescription& description) {
+  std::string text = Version() + Encode(description.creator);
+  Append(text, "rank", description.rank);
+  Append(text, "address", description.address);
+  Append(text, "key", ToHex(description.key));
+  Append(text, "ranks", description.ranks);
+  Append(text, "stage_bytes", description.stage_bytes);
+  return text;
+}
+
+std::string EncodeFailure(int rank, const std::string& host, const Status& failure) {
+  std::string line = failure.message();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::string text = Version();
+  Append(text, "rank", rank);
+  Append(text, "host", host);
+  Append(text, "code", static_cast<int>(failure.code()));
+  Append(text, "failure", line);
+  return text;
+}
+
+Result<SegmentDescription> ParseSegmentDescription(const std::string& text) {
+  Fields fields(text);
+  const auto version = fields.Number<std::uint32_t>("version");
+  if (!fields.complete()) return NotOurs("a segment description");
+  if (version != kWireVersion)
+    return Status(StatusCode::kMismatch,
+                  "the group's shared memory was made by a tidegate with protocol version " +
+                      std::to_string(version) + ", this build speaks " +
+                      std::to_string(kWireVersion) + "; use one tidegate on all ranks");
+  if (fields.Has("failure")) {
+    const int code = fields.Number<int>("code");
+    const std::string failure =
+        "rank " + fields.Text("rank") + " (host " + fields.Text("host") +
+        ") could not make the group's shared memory: " + fields.Text("failure");
+    const bool known =
+        code > static_cast<int>(StatusCode::kOk) && code <= static_cast<int>(StatusCode::kInternal);
+    if (!fields.complete() || !known) return NotOurs("a segment failure");
+    return Status(static_cast<StatusCode>(code), failure);
+  }
+  SegmentDescription description;
+  description.creator = ReadIdentity(fields);
+  description.rank = fields.Number<int>("rank");
+  description.address = fields.Text("address");
+  description.ranks = fields.Number<int>("ranks");
+  description.stage_bytes = fields.Number<std::size_t>("stage_bytes");
+  if (!FromHex(fields.Text("key"), &description.key) || !fields.complete() ||
+      description.address.empty() || description.address.size() >= kAddressBytes)
+    return NotOurs("a segment description");
+  return description;
+}
+
+Status CheckSameNode(const ProcessIdentity& theirs, int their_rank, const ProcessIdentity& ours,
+                     int our_rank) {
+  const std::string them = "rank " + std::to_string(their_rank) + " (host " + theirs.host + ")";
+  const std::string us = "rank " + std::to_string(our_rank) + " (host " + ours.host + ")";
+  if (theirs.boot_id != ours.boot_id)
+    return Status(StatusCode::kUnsupported,
+                  them + " is on another machine than " + us +
+                      "; groups across nodes need a build with the UCX transport");
+  const auto differ = [](std::uint64_t a, std::uint64_t b) { return a != 0 && b != 0 && a != b; };
+  const char* const space = differ(theirs.network_namespace, ours.network_namespace) ? "network"
+                            : differ(theirs.pid_namespace, ours.pid_namespace)       ? "pid"
+                                                                                     : nullptr;
+  if (space == nullptr) return Status();
+  return Status(StatusCode::kUnsupported,
+                them + " is in another " + space + " namespace than " + us +
+                    ", on the same machine; run all ranks of a machine in one container, or use a "
+                    "build with the UCX transport");
+}
+
+}  // namespace tidegate

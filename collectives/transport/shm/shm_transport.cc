@@ -1,0 +1,182 @@
+#include "collectives/transport/shm/shm_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "collectives/transport/shm/attachment.h"
+#include "collectives/transport/shm/rendezvous.h"
+#include "common/ipc/memfd.h"
+#include "common/log.h"
+
+// ThreadSanitizer does not model fences and GCC says so. Nothing is lost: what the fence orders are
+// atomics, and data is published by release and acquire.
+#if defined(__SANITIZE_THREAD__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
+namespace tidegate {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr Nanoseconds kSleepWhileLinking = std::chrono::milliseconds(1);
+/// A rank that attaches links to all others, and a finished link rings: nothing gets lost
+/// meanwhile, so this bounds only what no analysis has thought of.
+constexpr Nanoseconds kSleepWhileAbsent = std::chrono::milliseconds(10);
+constexpr Nanoseconds kSleepWhenLinked = std::chrono::milliseconds(100);
+
+std::string AddressOf(const RankRecord& record) {
+  return std::string(record.address, strnlen(record.address, sizeof(record.address)));
+}
+
+/// Commits [offset, offset + bytes) of `fd` unless `committed` has it.
+Status CommitOnce(int fd, CommittedRanges& committed, std::size_t offset, std::size_t bytes) {
+  const std::size_t begin = offset / kPage * kPage;
+  const std::size_t end = (offset + bytes + kPage - 1) / kPage * kPage;
+  if (committed.Contains(begin, end)) return Status();
+  TIDEGATE_RETURN_IF_ERROR(CommitPages(fd, begin, end - begin));
+  committed.Add(begin, end);
+  return Status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ShmTransport>> ShmTransport::Attach(const Options& options) {
+  return ShmAttachment(options).Run();
+}
+
+Status ShmTransport::AnnouncePresence(Bootstrap& bootstrap, int rank) {
+  const Result<ProcessIdentity> self = ThisProcess();
+  if (!self.ok()) return self.status();
+  return bootstrap.Set(PresenceKey(rank), Encode(self.value()));
+}
+
+ShmTransport::ShmTransport(const Options& options, SegmentLayout layout,
+                           std::shared_ptr<NodeService> service, UniqueFd segment, Mapping mapping)
+    : MemoryTransport(mapping.data(), layout, options.rank),
+      group_(DescribeGroup(options.group_name, options.ranks)),
+      service_(std::move(service)),
+      segment_(std::move(segment)),
+      mapping_(std::move(mapping)),
+      doorbells_(static_cast<std::size_t>(options.ranks)),
+      neighbours_(static_cast<std::size_t>(options.ranks)) {
+  neighbours_[static_cast<std::size_t>(options.rank)].settled = true;
+  service_->AddListener(this);
+}
+
+ShmTransport::~ShmTransport() {
+  // In a forked child the group, the locks and the listeners are the parent's.
+  if (service_->IsForked()) return;
+  if (!HasLeft(rank())) PublishLeft();
+  service_->RemoveListener(this);
+  if (offer_) service_->Withdraw(*offer_);
+}
+
+Status ShmTransport::CommitStage(int lane, std::size_t offset, std::size_t bytes) {
+  return CommitOnce(segment_.get(), committed_[lane], layout().StageAt(lane, rank()) + offset,
+                    bytes);
+}
+
+Status ShmTransport::CommitPair(int to) {
+  const std::lock_guard lock(pairs_mutex_);
+  TIDEGATE_RETURN_IF_ERROR(CommitOnce(segment_.get(), committed_pairs_,
+                                      layout().PairChannelAt(rank(), to), sizeof(PairChannel)));
+  return CommitOnce(segment_.get(), committed_pairs_, layout().PairChannelAt(to, rank()),
+                    offsetof(PairChannel, pieces));
+}
+
+void ShmTransport::WakePeers() {
+  if (!all_settled_.load(std::memory_order_acquire)) {
+    // Between the caller's word and the look at who is there, as in Doorbell::Ring: a rank that is
+    // not there yet will see the word, since it looks after it attached.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    LinkAttached();
+  }
+  for (const std::atomic<Doorbell*>& slot : doorbells_)
+    if (Doorbell* const doorbell = slot.load(std::memory_order_acquire)) doorbell->Ring();
+  if (failed()) service_->doorbell().Ring();
+}
+
+Nanoseconds ShmTransport::max_sleep() {
+  return all_settled_.load(std::memory_order_acquire) ? kSleepWhenLinked : LinkAttached();
+}
+
+Nanoseconds ShmTransport::LinkAttached() {
+  const std::lock_guard lock(mutex_);
+  bool absent = false;
+  bool linking = false;
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    Neighbour& neighbour = neighbours_[index];
+    if (neighbour.settled) continue;
+    if (!IsAttached(peer)) {
+      absent = true;
+    } else if (HasLeft(peer)) {
+      neighbour.settled = true;
+    } else if (const std::string address = AddressOf(Record(peer));
+               address == service_->address()) {
+      // Two ranks in one process, as tests have them, share its doorbell.
+      doorbells_[index].store(&service_->doorbell(), std::memory_order_release);
+      neighbour.settled = true;
+    } else {
+      if (!neighbour.peer) neighbour.peer = service_->Link(address);
+      Doorbell* const doorbell = neighbour.peer->doorbell();
+      if (doorbell != nullptr) doorbells_[index].store(doorbell, std::memory_order_release);
+      neighbour.settled = doorbell != nullptr || neighbour.peer->dead();
+      linking = linking || !neighbour.settled;
+    }
+  }
+  if (linking) return kSleepWhileLinking;
+  if (absent) return kSleepWhileAbsent;
+  all_settled_.store(true, std::memory_order_release);
+  return kSleepWhenLinked;
+}
+
+void ShmTransport::OnDeath() {
+  // A rank that left does not speak for the group any more; those still in it look for themselves.
+  if (HasLeft(rank())) return;
+  while (const std::optional<int> culprit = FindDead()) {
+    if (failed()) continue;
+    const std::string text = DescribeDeath(*culprit);
+    Log(LogLevel::kWarn, text);
+    Fail({StatusCode::kPeerLost, rank(), *culprit, text});
+  }
+}
+
+std::optional<int> ShmTransport::FindDead() {
+  const std::lock_guard lock(mutex_);
+  for (int peer = 0; peer < ranks(); ++peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    Neighbour& neighbour = neighbours_[index];
+    const bool dead = (neighbour.peer && neighbour.peer->dead()) ||
+                      (neighbour.process && neighbour.process->ended());
+    if (!dead || neighbour.reported) continue;
+    neighbour.reported = true;
+    neighbour.settled = true;
+    // It may have died asleep, and would then count as a sleeper for ever.
+    doorbells_[index].store(nullptr, std::memory_order_release);
+    if (!HasLeft(peer)) return peer;
+  }
+  return std::nullopt;
+}
+
+std::string ShmTransport::DescribeDeath(int culprit) {
+  std::optional<Fingerprint> latest;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    Fingerprint fingerprint;
+    if (LatestArrival(lane, culprit, &fingerprint) &&
+        (!latest || latest->sequence < fingerprint.sequence))
+      latest = fingerprint;
+  }
+  std::string name;
+  if (IsAttached(culprit)) {
+    name = DescribePeer(culprit);
+  } else {
+    const std::lock_guard lock(mutex_);
+    name = neighbours_[static_cast<std::size_t>(culprit)].name;
+  }
+  return DeathText(name, latest ? "in " + Describe(*latest) : "before its first operation", group_);
+}
+
+}  // namespace tidegate

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/transport/bootstrap.h"
+#include "collectives/transport/memory_transport.h"
+#include "collectives/transport/shm/committed_ranges.h"
+#include "collectives/transport/shm/node_service.h"
+#include "collectives/transport/shm/peer.h"
+#include "collectives/transport/shm/process.h"
+#include "collectives/transport/shm/wire.h"
+#include "common/clock.h"
+#include "common/ipc/doorbell.h"
+#include "common/mapping.h"
+#include "common/status.h"
+#include "common/unique_fd.h"
+
+namespace tidegate {
+
+/// Transport between the processes of one node: one nameless memory segment a group, made by the
+/// rank that comes first and handed out by its node service.
+///
+/// Life: AnnouncePresence when the group is made, Attach at this rank's first operation (which
+/// waits for no other rank but the one that made the segment), destruction when the rank leaves.
+/// From Attach on, the death of any rank's process that has not left fails the group within
+/// milliseconds.
+///
+/// Thread-safe as Transport says; WakePeers, max_sleep and Fail from any thread.
+class ShmTransport final : public MemoryTransport, private DeathListener {
+ public:
+  struct Options {
+    std::string group_name;
+    int rank = 0;
+    int ranks = 1;
+    std::size_t stage_bytes = 0;
+    Bootstrap* bootstrap = nullptr;  ///< Used during Attach only.
+    TimePoint deadline = kNoDeadline;
+    bool (*interrupted)() = nullptr;  ///< May be null; polled while blocking: true gives up.
+  };
+
+  /// Blocks on the bootstrap and on the rank that makes the segment. kTimeout at the deadline,
+  /// kInterrupted, kPeerLost when a rank dies meanwhile, kUnsupported when ranks do not share a
+  /// node, kMismatch when they disagree on the segment, kResourceExhausted without memory for it.
+  static Result<std::unique_ptr<ShmTransport>> Attach(const Options& options);
+
+  /// Tells the peers which process `rank` is before it attaches, so that they notice its death: one
+  /// Set, no thread, no memory.
+  static Status AnnouncePresence(Bootstrap& bootstrap, int rank);
+
+  /// Tells the peers that this rank has left, unless it did; nothing in a forked process. Blocks
+  /// while a death is being reported.
+  ~ShmTransport() override;
+
+  Status CommitStage(int lane, std::size_t offset, std::size_t bytes) override;
+  /// Both directions between this rank and `to`: what it writes there as sender and as receiver.
+  Status CommitPair(int to) override;
+  /// Rings every linked peer's doorbell and, once the group has failed, this process's own.
+  void WakePeers() override;
+
+  /// Longest sleep of a waiter, a net under what no doorbell announces: short while ranks are
+  /// missing.
+  Nanoseconds max_sleep();
+  /// Where this process's waiters sleep.
+  Doorbell& doorbell() { return service_->doorbell(); }
+
+ private:
+  friend class ShmAttachment;
+
+  /// What is known of a rank other than this one. Guarded by mutex_.
+  struct Neighbour {
+    std::shared_ptr<Process> process;  ///< From its presence, until it is linked.
+    std::shared_ptr<Peer> peer;        ///< Once attached.
+    std::string name;                  ///< "rank 2 (pid 4711, host a)", from its presence.
+    bool settled = false;              ///< Linked, left or dead: nothing to look for.
+    bool reported = false;             ///< Its death, or that it does not matter.
+  };
+
+  ShmTransport(const Options& options, SegmentLayout layout, std::shared_ptr<NodeService> service,
+               UniqueFd segment, Mapping mapping);
+
+  void OnDeath() override;
+  /// Links ranks that have attached since; returns how long a waiter may sleep now.
+  Nanoseconds LinkAttached();
+  /// A dead rank that has not left and was not reported; nullopt: none.
+  std::optional<int> FindDead();
+  std::string DescribeDeath(int rank);
+
+  const std::string group_;  // "group 0 [4 ranks]", for messages.
+  const std::shared_ptr<NodeService> service_;
+  const UniqueFd segment_;
+  const Mapping mapping_;
+  std::optional<SegmentKey> offer_;
+  CommittedRanges committed_[kLanes];
+  std::mutex pairs_mutex_;
+  CommittedRanges committed_pairs_;  // Guarded by pairs_mutex_.
+
+  /// Null: not linked, or dead. Written under mutex_ (release), read without; what they point to
+  /// lives as long as neighbours_.
+  std::vector<std::atomic<Doorbell*>> doorbells_;
+  std::atomic<bool> all_settled_{false};  // Release after the doorbells; pairs with WakePeers.
+  std::mutex mutex_;
+  std::vector<Neighbour> neighbours_;
+};
+
+}  // namespace tidegate
