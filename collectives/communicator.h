@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/bootstrap.h"
+#include "collectives/transport/bootstrap.h"
 #include "collectives/executor/request.h"
 #include "collectives/operation.h"
 #include "common/clock.h"

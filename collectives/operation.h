@@ -22,8 +22,9 @@ namespace tidegate {
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
 class Operation {
  public:
-  Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive)
-      : name_(std::move(name)), sequence_(sequence), keepalive_(std::move(keepalive)) {}
+  /// `abort` is called with a reason when a signal interrupts a waiter; may be null.
+  Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive,
+            std::function<void(const std::string&)> abort);
 
   /// Collective name as c10d spells it, "send" or "recv".
   const std::string& name() const { return name_; }
@@ -35,34 +36,34 @@ class Operation {
   const Status& status() const { return status_; }
 
   /// Blocks until done or `timeout` (zero or negative: no limit of its own; the operation's deadline
-  /// still holds). Returns the outcome, or kTimeout with the operation left running. Releases the
-  /// caller's buffers once done.
+  /// still holds). Returns the outcome, or kTimeout with the operation left running. The caller's
+  /// buffers are released when this returns a final outcome. Must not be called holding the GIL.
   Status Wait(Nanoseconds timeout);
 
   /// Runs `callback` once after completion: on the callback thread, or here and now if already done.
   /// At most one callback.
   void OnDone(std::function<void()> callback);
 
-  /// For the driver: publishes the outcome and wakes waiters. Returns the callback still to be run
-  /// and the buffers still to be released, for a thread that may take other locks.
-  struct Aftermath {
-    std::function<void()> callback;
-    std::shared_ptr<void> keepalive;
-  };
-  Aftermath Complete(Status status);
+  /// For the driver: publishes the outcome and wakes waiters; drops nothing and runs nothing.
+  void Complete(Status status);
+  /// Runs the callback and releases the caller's buffers, on a thread that may take the GIL.
+  /// REQUIRES: done().
+  void Reap();
 
  private:
   enum : std::uint32_t { kPending = 0, kDone = 1 };
 
-  std::shared_ptr<void> TakeKeepalive();
-
   const std::string name_;
   const std::uint64_t sequence_;
-  Status status_;  // Written before state_ becomes kDone, read after.
+  const std::function<void(const std::string&)> abort_;
+  Status status_;  // Written before state_ becomes kDone (release), read after (acquire).
   std::atomic<std::uint32_t> state_{kPending};
-  std::mutex mutex_;  // Guards the two below.
-  std::function<void()> callback_;
-  std::shared_ptr<void> keepalive_;
+  std::mutex mutex_;
+  std::function<void()> callback_;  // Guarded by mutex_.
+  // Held while the buffers are dropped, so that nobody returns from Wait before they are. Never
+  // taken by a thread that holds the GIL, which dropping a tensor may need.
+  std::mutex keepalive_mutex_;
+  std::shared_ptr<void> keepalive_;  // Guarded by keepalive_mutex_.
 };
 
 }  // namespace tidegate

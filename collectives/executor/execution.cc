@@ -31,8 +31,8 @@ Status Execution::Start(const Invocation& invocation) {
   for (const Block& block : call_.inputs) longest_ = std::max(longest_, block.bytes);
   for (const Block& block : call_.outputs) longest_ = std::max(longest_, block.bytes);
 
-  slot_bytes_ = transport_.stage_bytes() / kStageSlots / (call_.wide_slots ? 1 : 2);
-  chunk_bytes_ = slot_bytes_ / static_cast<std::size_t>(schedule.sub_slots) / kChunkAlignment *
+  const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
+  chunk_bytes_ = slot_bytes / static_cast<std::size_t>(schedule.sub_slots) / kChunkAlignment *
                  kChunkAlignment;
   TIDEGATE_CHECK(chunk_bytes_ > 0);
   chunks_ = static_cast<std::int64_t>((longest_ + chunk_bytes_ - 1) / chunk_bytes_);
@@ -63,7 +63,7 @@ Status Execution::Start(const Invocation& invocation) {
   wait_cursor_ = 0;
   running_ = true;
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
-  transport_.Arrive(lane_, index_, call_.fingerprint, call_.sends);
+  transport_.Arrive(lane_, index_, call_.fingerprint, call_.splits);
   return Status();
 }
 
@@ -86,7 +86,7 @@ Status Execution::ReserveStage(std::size_t longest) {
   for (std::size_t slot = 0; slot < kStageSlots; ++slot)
     for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
       TIDEGATE_RETURN_IF_ERROR(transport_.CommitStage(
-          lane_, slot * slot_bytes_ + sub_slot * chunk_bytes_, used));
+          lane_, slot * SlotStride() + sub_slot * chunk_bytes_, used));
   committed_[key] = used;
   return Status();
 }
@@ -110,6 +110,7 @@ Result<Execution::Outcome> Execution::Advance(int max_steps) {
       }
       if (max_steps-- == 0) return Outcome::kBlocked;
       if (!RunStep(step, chunk)) return Outcome::kBlocked;
+      ++progress_;
     }
   }
   if (!CheckArrivals(&mismatch)) {
@@ -144,8 +145,31 @@ bool Execution::CheckArrivals(Status* mismatch) {
       if (!mismatch->ok()) return false;
     }
     ++arrival_cursor_;
+    ++progress_;
+    if (arrival_cursor_ == transport_.ranks() && !call_.splits.empty()) {
+      *mismatch = CompareSplits();
+      if (!mismatch->ok()) return false;
+    }
   }
   return true;
+}
+
+/// Every rank checks every pair, so that all of them fail and none completes.
+Status Execution::CompareSplits() {
+  const int ranks = transport_.ranks();
+  for (int from = 0; from < ranks; ++from) {
+    for (int to = 0; to < ranks; ++to) {
+      const std::uint64_t sent = transport_.SplitOf(lane_, from, index_, to);
+      const std::uint64_t expected = transport_.SplitOf(lane_, to, index_, ranks + from);
+      if (sent != expected)
+        return Status(StatusCode::kMismatch,
+                      "all_to_all splits differ: " + transport_.DescribePeer(from) + " sends " +
+                          std::to_string(sent) + " bytes to " + transport_.DescribePeer(to) +
+                          ", which expects " + std::to_string(expected) + ", in " +
+                          Describe(call_.fingerprint));
+    }
+  }
+  return Status();
 }
 
 Status Execution::CompareWith(int peer) {
@@ -164,15 +188,6 @@ Status Execution::CompareWith(int peer) {
                       (theirs.layout != ours.layout && theirs.elements == ours.elements
                            ? "; the sizes of their parts differ"
                            : ""));
-  if (!call_.receives.empty()) {
-    const std::uint64_t sent = transport_.SendsOf(lane_, peer, index_, rank_);
-    const std::uint64_t expected = call_.receives[static_cast<std::size_t>(peer)];
-    if (sent != expected)
-      return Status(StatusCode::kMismatch,
-                    "all_to_all splits differ: " + transport_.DescribePeer(peer) + " sends " +
-                        std::to_string(sent) + " bytes to rank " + std::to_string(rank_) +
-                        ", which expects " + std::to_string(expected) + " in " + Describe(ours));
-  }
   factors_[static_cast<std::size_t>(peer)] = theirs.factor;
   return Status();
 }
@@ -257,9 +272,12 @@ std::byte* Execution::Address(const Slice& slice, std::int64_t chunk) const {
   // The slot of chunk 0 alternates from operation to operation, so that a short operation need not
   // wait for the readers of the one before.
   const std::size_t slot = (index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots;
-  return transport_.StageOf(lane_, slice.owner) + slot * slot_bytes_ +
+  return transport_.StageOf(lane_, slice.owner) + slot * SlotStride() +
          static_cast<std::size_t>(slice.block) * chunk_bytes_;
 }
+
+/// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.
+std::size_t Execution::SlotStride() const { return transport_.stage_bytes() / kStageSlots; }
 
 std::uint64_t Execution::WordFor(std::int64_t chunk) const {
   return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;

@@ -21,10 +21,9 @@ struct Invocation {
   Fingerprint fingerprint;
   ReduceKernel kernel = nullptr;  ///< Reducing collectives only.
   std::size_t element_bytes = 1;
-  /// all_to_all: bytes this rank sends to, and expects from, each rank.
-  std::span<const std::uint64_t> sends;
-  std::span<const std::uint64_t> receives;
-  bool wide_slots = false;  ///< Use the whole stage; all ranks must agree.
+  /// all_to_all: bytes this rank sends to each rank, then those it expects from each.
+  std::span<const std::uint64_t> splits;
+  bool wide_slots = false;  ///< Use the whole stage, else half of it; all ranks must agree.
   bool streaming = false;   ///< Outputs bypass the cache.
 };
 
@@ -56,12 +55,16 @@ class Execution {
   /// in another lane. -1 when there is none.
   int PeerInOtherLane(Fingerprint* theirs) const;
 
+  /// Grows with every step and every arrival seen: unchanged over an Advance means no progress.
+  std::uint64_t progress() const { return progress_; }
+
   /// Bytes read from the stages of peers by all operations so far.
   std::uint64_t bytes_from_peers() const { return bytes_from_peers_; }
 
  private:
   bool CheckArrivals(Status* mismatch);
   Status CompareWith(int peer);
+  Status CompareSplits();
   bool RunStep(const Step& step, std::int64_t chunk);
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
   void Move(const Step& step, std::int64_t chunk);
@@ -69,6 +72,7 @@ class Execution {
   std::size_t LengthOf(const Slice& extent, std::int64_t chunk) const;
   std::byte* Address(const Slice& slice, std::int64_t chunk) const;
   const Block& BlockOf(const Slice& slice) const;
+  std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
   bool NeedsArrivals(const Step& step) const;
   Status ReserveStage(std::size_t longest);
@@ -83,10 +87,10 @@ class Execution {
   std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
   std::vector<std::size_t> committed_;  ///< By sub-slot count: bytes usable in each sub-slot.
   std::uint64_t bytes_from_peers_ = 0;
+  std::uint64_t progress_ = 0;
 
   // Of the current operation.
   Invocation call_;
-  std::size_t slot_bytes_ = 0;
   std::size_t chunk_bytes_ = 0;
   std::int64_t chunks_ = 0;
   std::int64_t iterations_ = 0;

@@ -87,12 +87,12 @@ PairChannel& MemoryTransport::Pair(int from, int to) {
 }
 
 void MemoryTransport::Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
-                             std::span<const std::uint64_t> sends) {
+                             std::span<const std::uint64_t> splits) {
   LaneWords& words = Words(lane, rank_);
   StoreFingerprint(words.arrivals[index % 2], fingerprint);
-  if (!sends.empty()) {
-    TIDEGATE_CHECK(sends.size() == static_cast<std::size_t>(layout_.ranks));
-    std::memcpy(base_ + layout_.SendsAt(lane, rank_, index), sends.data(), sends.size_bytes());
+  if (!splits.empty()) {
+    TIDEGATE_CHECK(splits.size() == 2 * static_cast<std::size_t>(layout_.ranks));
+    std::memcpy(base_ + layout_.SplitsAt(lane, rank_, index), splits.data(), splits.size_bytes());
   }
   words.arrived.store(index, std::memory_order_release);
   WakePeers();
@@ -106,11 +106,11 @@ Fingerprint MemoryTransport::ArrivalOf(int lane, int peer, std::uint64_t index) 
   return LoadFingerprint(Words(lane, peer).arrivals[index % 2]);
 }
 
-std::uint64_t MemoryTransport::SendsOf(int lane, int peer, std::uint64_t index, int to) {
+std::uint64_t MemoryTransport::SplitOf(int lane, int rank, std::uint64_t index, int position) {
   std::uint64_t bytes;
   std::memcpy(&bytes,
-              base_ + layout_.SendsAt(lane, peer, index) +
-                  static_cast<std::size_t>(to) * sizeof(bytes),
+              base_ + layout_.SplitsAt(lane, rank, index) +
+                  static_cast<std::size_t>(position) * sizeof(bytes),
               sizeof(bytes));
   return bytes;
 }

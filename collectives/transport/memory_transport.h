@@ -16,10 +16,10 @@ class MemoryTransport : public Transport {
   std::byte* StageOf(int lane, int owner) final { return base_ + layout_.StageAt(lane, owner); }
 
   void Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
-              std::span<const std::uint64_t> sends) final;
+              std::span<const std::uint64_t> splits) final;
   bool HasArrived(int lane, int peer, std::uint64_t index) override;
   Fingerprint ArrivalOf(int lane, int peer, std::uint64_t index) final;
-  std::uint64_t SendsOf(int lane, int peer, std::uint64_t index, int to) final;
+  std::uint64_t SplitOf(int lane, int rank, std::uint64_t index, int position) final;
   bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) final;
   void Signal(int lane, Channel channel, std::uint64_t word) final;
   bool HasReached(int lane, int peer, Channel channel, std::uint64_t word) override;
@@ -29,9 +29,11 @@ class MemoryTransport : public Transport {
   bool failed() const final;
   GroupFailure failure() const final;
 
-  /// Channel of messages from `from` to `to`; pieces must be committed before their first use.
+  /// Channel of messages from `from` to `to`, one of which is this rank.
   PairChannel& Pair(int from, int to);
-  virtual Status CommitPair(int to) = 0;
+  /// Makes both channels between this rank and `peer` usable. Must precede their first use;
+  /// idempotent and cheap when repeated.
+  virtual Status CommitPair(int peer) = 0;
   /// Wakes every rank that may sleep; a rank with nothing to do goes back to sleep.
   virtual void WakePeers() = 0;
 

@@ -13,8 +13,8 @@ SegmentLayout::SegmentLayout(int ranks_in, std::size_t stage_bytes_in)
     : ranks(ranks_in), stage_bytes(RoundUp(stage_bytes_in, kPage)) {
   const auto n = static_cast<std::size_t>(ranks);
   lane_words_ = sizeof(SegmentHeader) + n * sizeof(RankRecord);
-  sends_ = lane_words_ + kLanes * n * sizeof(LaneWords);
-  pairs_ = RoundUp(sends_ + kLanes * n * 2 * n * sizeof(std::uint64_t), kPage);
+  splits_ = lane_words_ + kLanes * n * sizeof(LaneWords);
+  pairs_ = RoundUp(splits_ + kLanes * n * 2 * 2 * n * sizeof(std::uint64_t), kPage);
   stages_ = RoundUp(pairs_ + n * n * sizeof(PairChannel), kPage);
   total_ = stages_ + kLanes * n * stage_bytes;
 }
@@ -27,9 +27,9 @@ std::size_t SegmentLayout::LaneWordsAt(int lane, int rank) const {
   return lane_words_ + static_cast<std::size_t>(lane * ranks + rank) * sizeof(LaneWords);
 }
 
-std::size_t SegmentLayout::SendsAt(int lane, int rank, std::uint64_t index) const {
+std::size_t SegmentLayout::SplitsAt(int lane, int rank, std::uint64_t index) const {
   const auto row = static_cast<std::size_t>(lane * ranks + rank) * 2 + index % 2;
-  return sends_ + row * static_cast<std::size_t>(ranks) * sizeof(std::uint64_t);
+  return splits_ + row * 2 * static_cast<std::size_t>(ranks) * sizeof(std::uint64_t);
 }
 
 std::size_t SegmentLayout::PairChannelAt(int from, int to) const {

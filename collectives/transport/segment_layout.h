@@ -12,7 +12,7 @@ namespace tidegate {
 /// valid initial state of everything here but the header's constants. All words are written by one
 /// rank only, except where an atomic read-modify-write is named.
 ///
-///   SegmentHeader | RankRecord x ranks | LaneWords x ranks x lanes | all_to_all sends |
+///   SegmentHeader | RankRecord x ranks | LaneWords x ranks x lanes | all_to_all splits |
 ///   PairChannel x ranks x ranks | stage x ranks x lanes   (the last two page-aligned)
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
@@ -100,8 +100,8 @@ struct SegmentLayout {
 
   std::size_t RankRecordAt(int rank) const;
   std::size_t LaneWordsAt(int lane, int rank) const;
-  /// `ranks` u64 byte counts of the all_to_all that `rank` entered as operation `index`.
-  std::size_t SendsAt(int lane, int rank, std::uint64_t index) const;
+  /// 2 * `ranks` u64: what the all_to_all that `rank` entered as operation `index` sends and expects.
+  std::size_t SplitsAt(int lane, int rank, std::uint64_t index) const;
   std::size_t PairChannelAt(int from, int to) const;
   std::size_t StageAt(int lane, int rank) const;
   std::size_t total_bytes() const { return total_; }
@@ -110,7 +110,7 @@ struct SegmentLayout {
   const std::size_t stage_bytes;
 
  private:
-  std::size_t lane_words_, sends_, pairs_, stages_, total_;
+  std::size_t lane_words_, splits_, pairs_, stages_, total_;
 };
 
 }  // namespace tidegate

@@ -67,14 +67,15 @@ class Transport {
   virtual Status CommitStage(int lane, std::size_t offset, std::size_t bytes) = 0;
 
   /// Publishes that this rank came to operation `index` (from 1, counted by lane) with `fingerprint`
-  /// and, for all_to_all, the bytes it will send to each rank. An arrival stays readable until the
-  /// rank arrives at `index + 2`.
+  /// and, for all_to_all (else empty), the bytes it will send to each rank followed by the bytes it
+  /// expects from each. An arrival stays readable until the rank arrives at `index + 2`.
   virtual void Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
-                      std::span<const std::uint64_t> sends) = 0;
+                      std::span<const std::uint64_t> splits) = 0;
   virtual bool HasArrived(int lane, int peer, std::uint64_t index) = 0;
   /// REQUIRES: HasArrived(lane, peer, index).
   virtual Fingerprint ArrivalOf(int lane, int peer, std::uint64_t index) = 0;
-  virtual std::uint64_t SendsOf(int lane, int peer, std::uint64_t index, int to) = 0;
+  /// Entry `position` of the splits that `rank` arrived with.
+  virtual std::uint64_t SplitOf(int lane, int rank, std::uint64_t index, int position) = 0;
   /// The latest arrival of `peer` in `lane`, for diagnosis; false when there is none.
   virtual bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) = 0;
 

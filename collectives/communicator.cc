@@ -1,0 +1,76 @@
+#include "collectives/communicator.h"
+
+#include <utility>
+
+#include "collectives/communicator_impl.h"
+#include "collectives/interrupt.h"
+#include "collectives/transport/loopback/loopback.h"
+#include "collectives/transport/shm/shm_transport.h"
+#include "common/log.h"
+#include "common/machine/machine.h"
+
+namespace tidegate {
+namespace {
+
+/// A rank alone shares nothing and never waits.
+Result<Attachment> AttachAlone(std::size_t stage_bytes) {
+  const auto group = std::make_shared<LoopbackGroup>(1, stage_bytes);
+  return Attachment{.transport = {group, &group->transport(0)},
+                    .doorbell = std::make_shared<Doorbell>(),
+                    .max_sleep = [] { return Nanoseconds(std::chrono::milliseconds(100)); },
+                    .oversubscribed = false};
+}
+
+Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options) {
+  const Result<std::shared_ptr<NodeService>> service = NodeService::Get();
+  TIDEGATE_RETURN_IF_ERROR(service.status());
+  Result<std::unique_ptr<ShmTransport>> attached = ShmTransport::Attach(options);
+  TIDEGATE_RETURN_IF_ERROR(attached.status());
+  const std::shared_ptr<ShmTransport> transport = std::move(attached).value();
+  static const int cpus = UsableCpus();
+  return Attachment{.transport = transport,
+                    .doorbell = {service.value(), &transport->doorbell()},
+                    .max_sleep = [transport] { return transport->max_sleep(); },
+                    .oversubscribed = options.ranks > cpus};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions options) {
+  if (options.ranks < 1 || options.ranks > kMaxRanks)
+    return Status(StatusCode::kInvalidArgument,
+                  "a group has 1 to " + std::to_string(kMaxRanks) + " ranks, got " +
+                      std::to_string(options.ranks));
+  if (options.rank < 0 || options.rank >= options.ranks)
+    return Status(StatusCode::kInvalidArgument,
+                  "rank " + std::to_string(options.rank) + " is outside [0, " +
+                      std::to_string(options.ranks) + ")");
+  if (options.global_ranks.empty()) {
+    for (int rank = 0; rank < options.ranks; ++rank) options.global_ranks.push_back(rank);
+    StatisticsRegistry::Process().SetRank(options.rank);
+    SetLogRank(options.rank);
+  }
+  const std::size_t stage_bytes = options.config.stage_bytes;
+  Attacher attach;
+  if (options.ranks == 1) {
+    attach = [stage_bytes](TimePoint) { return AttachAlone(stage_bytes); };
+  } else {
+    TIDEGATE_CHECK(options.bootstrap != nullptr);
+    TIDEGATE_RETURN_IF_ERROR(ShmTransport::AnnouncePresence(*options.bootstrap, options.rank));
+    attach = [name = options.group_name, rank = options.rank, ranks = options.ranks, stage_bytes,
+              bootstrap = std::shared_ptr<Bootstrap>(std::move(options.bootstrap))](
+                 TimePoint deadline) {
+      return AttachSharedMemory({.group_name = name,
+                                 .rank = rank,
+                                 .ranks = ranks,
+                                 .stage_bytes = stage_bytes,
+                                 .bootstrap = bootstrap.get(),
+                                 .deadline = deadline,
+                                 .interrupted = Interrupted});
+    };
+  }
+  return std::shared_ptr<Communicator>(CommunicatorImpl::Make(
+      std::move(options), std::move(attach), AlgorithmTable::Default()));
+}
+
+}  // namespace tidegate

@@ -1,0 +1,347 @@
+#include "collectives/communicator_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/process_runtime.h"
+
+namespace tidegate {
+namespace {
+
+/// Reductions go one way, everything else the other: an all-gather and a reduce-scatter of one
+/// group make progress side by side.
+int LaneOf(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
+                 collective == Collective::kReduce
+             ? 1
+             : 0;
+}
+
+}  // namespace
+
+CommunicatorImpl::Attached::Attached(std::string name, Attachment attachment,
+                                     std::shared_ptr<GroupStatistics> statistics)
+    : context(std::move(name), std::move(attachment), std::move(statistics)),
+      lanes{Lane(context, 0, SteadyClock()), Lane(context, 1, SteadyClock())},
+      point_to_point(context, SteadyClock()) {
+  static_assert(kLanes == 2);
+}
+
+std::shared_ptr<CommunicatorImpl> CommunicatorImpl::Make(CommunicatorOptions options,
+                                                         Attacher attach,
+                                                         AlgorithmTable algorithms) {
+  const std::string stats_file = options.config.stats_file;
+  std::shared_ptr<CommunicatorImpl> communicator(
+      new CommunicatorImpl(std::move(options), std::move(attach), std::move(algorithms)));
+  ProcessRuntime::Get().Register(communicator, stats_file);
+  return communicator;
+}
+
+CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Attacher attach,
+                                   AlgorithmTable algorithms)
+    : options_(std::move(options)),
+      algorithms_(std::move(algorithms)),
+      generation_(ProcessRuntime::Generation()),
+      statistics_(
+          StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
+      timeout_ns_(options_.timeout.count()),
+      attach_(std::move(attach)) {}
+
+CommunicatorImpl::~CommunicatorImpl() {
+  // Nothing is in flight: the progress engine holds what is. In a forked process the memory belongs
+  // to the parent's rank, which has not left.
+  if (attached_ != nullptr && generation_ == ProcessRuntime::Generation())
+    attached_->context.transport().PublishLeft();
+}
+
+Status CommunicatorImpl::Usable() const {
+  if (generation_ != ProcessRuntime::Generation())
+    return Status(StatusCode::kAborted,
+                  "this process was forked after group '" + options_.group_name +
+                      "' was made, which only works in the process that made it; make the group "
+                      "after the fork, or start workers by spawn");
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  if (closed_)
+    return Status(StatusCode::kAborted, "group '" + options_.group_name +
+                                            "' was shut down on this rank; make a new group");
+  return Status();
+}
+
+std::shared_ptr<CommunicatorImpl::Attached> CommunicatorImpl::attached() const {
+  const std::lock_guard lock(mutex_);
+  return attached_;
+}
+
+Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::EnsureAttached(
+    TimePoint deadline) {
+  if (std::shared_ptr<Attached> ready = attached()) return ready;
+  const std::lock_guard attach_lock(attach_mutex_);
+  if (std::shared_ptr<Attached> ready = attached()) return ready;
+  TIDEGATE_RETURN_IF_ERROR(Usable());
+  Result<Attachment> attachment = attach_(deadline);
+  const std::lock_guard lock(mutex_);
+  if (!attachment.ok()) {
+    const Status status = attachment.status();
+    failure_ = Status(status.code(), "rank " + std::to_string(rank()) + " cannot join group '" +
+                                         options_.group_name + "' [" + std::to_string(ranks()) +
+                                         " ranks]: " + status.message());
+    return failure_;
+  }
+  auto fresh = std::make_shared<Attached>(options_.group_name, std::move(attachment).value(),
+                                          statistics_);
+  if (!failure_.ok() || closed_) {
+    // Aborted or shut down meanwhile.
+    fresh->context.transport().PublishLeft();
+    return failure_.ok() ? Status(StatusCode::kAborted, "the group was shut down") : failure_;
+  }
+  attached_ = fresh;
+  return fresh;
+}
+
+const Schedule& CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) {
+  const Algorithm algorithm = algorithms_.Choose(request.collective, MessageBytes(request));
+  TIDEGATE_CHECK(algorithm != nullptr);
+  std::unique_ptr<Schedule>& schedule = schedules_[{request.collective, request.root, algorithm}];
+  if (schedule == nullptr)
+    schedule = std::make_unique<Schedule>(
+        algorithm({.rank = rank(), .ranks = ranks(), .root = std::max(request.root, 0)}));
+  return *schedule;
+}
+
+Nanoseconds CommunicatorImpl::TimeoutFor(const SubmitOptions& options) const {
+  return options.timeout.count() > 0 ? options.timeout
+                                     : Nanoseconds(timeout_ns_.load(std::memory_order_relaxed));
+}
+
+std::shared_ptr<Operation> CommunicatorImpl::NewOperation(const std::string& name,
+                                                          std::uint64_t sequence,
+                                                          std::shared_ptr<void> keepalive) {
+  return std::make_shared<Operation>(
+      name, sequence, std::move(keepalive),
+      [weak = weak_from_this()](const std::string& reason) {
+        if (const std::shared_ptr<CommunicatorImpl> self = weak.lock()) self->Abort(reason);
+      });
+}
+
+std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(const std::string& name,
+                                                             Status status) {
+  std::shared_ptr<Operation> operation = NewOperation(name, sequence(), nullptr);
+  operation->Complete(Status(status.code(), name + " in group '" + options_.group_name +
+                                                "' on rank " + std::to_string(rank()) + ": " +
+                                                status.message()));
+  return operation;
+}
+
+void CommunicatorImpl::AddDependencies(Attached& attached, int lane, Task* task) const {
+  const bool barrier = task->requests.front().collective == Collective::kBarrier;
+  for (int other = 0; other < kLanes; ++other)
+    if (other != lane)
+      attached.lanes[static_cast<std::size_t>(other)].CollectUnfinished(
+          barrier ? nullptr : &task->requests, &task->after);
+}
+
+std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveRequest> requests,
+                                                    SubmitOptions options) {
+  TIDEGATE_CHECK(!requests.empty());
+  const Collective collective = requests.front().collective;
+  const std::string name(NameOf(collective));
+  if (Status usable = Usable(); !usable.ok()) return FailedOperation(name, std::move(usable));
+  for (const CollectiveRequest& request : requests) {
+    if (Status checked = CheckRequest(request, rank(), ranks()); !checked.ok()) {
+      Refuse(collective, checked.message());
+      return FailedOperation(name, std::move(checked));
+    }
+  }
+  const TimePoint begun = SteadyClock().Now();
+  const TimePoint deadline = DeadlineAfter(begun, TimeoutFor(options));
+  const Result<std::shared_ptr<Attached>> joined = EnsureAttached(deadline);
+  if (!joined.ok()) return FailedOperation(name, joined.status());
+  const std::shared_ptr<Attached>& group = joined.value();
+
+  const auto task = std::make_shared<Task>();
+  task->begun = begun;
+  task->deadline = deadline;
+  task->requests = std::move(requests);
+  Lane& lane = group->lanes[static_cast<std::size_t>(LaneOf(collective))];
+  bool taken = false;
+  {
+    const std::lock_guard lock(submit_mutex_);
+    for (const CollectiveRequest& request : task->requests)
+      task->calls.push_back(Prepare(request, ScheduleFor(request), ++sequence_,
+                                    options_.config.stage_bytes, options_.config.stream_bytes));
+    task->operation = NewOperation(name, task->calls.front().fingerprint.sequence,
+                                   std::move(options.keepalive));
+    AddDependencies(*group, LaneOf(collective), task.get());
+    taken = lane.TakeOrQueue(task, /*may_take=*/!options.async);
+  }
+  if (taken) {
+    if (lane.Run(task)) ProcessRuntime::Get().engine().Notify(shared_from_this());
+    task->operation->Reap();
+  } else {
+    ProcessRuntime::Get().engine().Notify(shared_from_this());
+    if (!options.async) static_cast<void>(task->operation->Wait(Nanoseconds(0)));
+  }
+  return task->operation;
+}
+
+void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) {
+  if (!Usable().ok()) return;
+  const TimePoint begun = SteadyClock().Now();
+  const Result<std::shared_ptr<Attached>> joined =
+      EnsureAttached(DeadlineAfter(begun, TimeoutFor({})));
+  if (!joined.ok()) return;
+  const auto task = std::make_shared<Task>();
+  task->begun = begun;
+  task->refusal = true;
+  PreparedCall call;
+  call.fingerprint.collective = collective;
+  {
+    const std::lock_guard lock(submit_mutex_);
+    call.fingerprint.sequence = ++sequence_;
+    task->calls.push_back(std::move(call));
+    task->operation = NewOperation(std::string(NameOf(collective)), sequence_, nullptr);
+    joined.value()->lanes[static_cast<std::size_t>(LaneOf(collective))].TakeOrQueue(
+        task, /*may_take=*/false);
+  }
+  if (LogEnabled(LogLevel::kInfo))
+    Log(LogLevel::kInfo, "refused " + std::string(NameOf(collective)) + " in group '" +
+                             options_.group_name + "': " + reason);
+  ProcessRuntime::Get().engine().Notify(shared_from_this());
+}
+
+std::shared_ptr<Operation> CommunicatorImpl::Send(Block data, DataType dtype, int peer,
+                                                  std::int64_t tag, SubmitOptions options) {
+  return Transfer("send", data, dtype, peer, tag, options);
+}
+
+std::shared_ptr<Operation> CommunicatorImpl::Receive(Block data, DataType dtype, int peer,
+                                                     std::int64_t tag, SubmitOptions options) {
+  return Transfer("recv", data, dtype, peer, tag, options);
+}
+
+std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block data, DataType dtype,
+                                                      int peer, std::int64_t tag,
+                                                      const SubmitOptions& options) {
+  if (Status usable = Usable(); !usable.ok()) return FailedOperation(name, std::move(usable));
+  if (peer < 0 || peer >= ranks() || peer == rank())
+    return FailedOperation(name, Status(StatusCode::kInvalidArgument,
+                                        "peer " + std::to_string(peer) +
+                                            " is not another rank of a group of " +
+                                            std::to_string(ranks())));
+  tidegate::Transfer transfer;
+  transfer.begun = SteadyClock().Now();
+  transfer.deadline = DeadlineAfter(transfer.begun, TimeoutFor(options));
+  const Result<std::shared_ptr<Attached>> joined = EnsureAttached(transfer.deadline);
+  if (!joined.ok()) return FailedOperation(name, joined.status());
+  transfer.data = data;
+  transfer.dtype = dtype;
+  transfer.peer = peer;
+  transfer.tag = tag;
+  std::shared_ptr<Operation> operation;
+  {
+    const std::lock_guard lock(submit_mutex_);
+    operation = NewOperation(name, ++transfer_sequence_, options.keepalive);
+    transfer.operation = operation;
+    std::erase_if(transfers_, [](const auto& earlier) { return earlier->done(); });
+    transfers_.push_back(operation);
+    PointToPoint& point_to_point = joined.value()->point_to_point;
+    if (std::string_view(name) == "send") {
+      point_to_point.PostSend(std::move(transfer));
+    } else {
+      point_to_point.PostReceive(std::move(transfer));
+    }
+  }
+  ProcessRuntime::Get().engine().Notify(shared_from_this());
+  if (!options.async) static_cast<void>(operation->Wait(Nanoseconds(0)));
+  return operation;
+}
+
+void CommunicatorImpl::Abort(const std::string& reason) {
+  if (generation_ != ProcessRuntime::Generation()) return;
+  const std::string who = "rank " + std::to_string(rank());
+  std::shared_ptr<Attached> group;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    group = attached_;
+    if (group == nullptr && failure_.ok())
+      failure_ = Status(StatusCode::kAborted, "group '" + options_.group_name +
+                                                  "' was aborted on " + who + ": " + reason);
+  }
+  if (group == nullptr) return;
+  group->context.Fail(StatusCode::kAborted, rank(),
+                      group->context.transport().DescribePeer(rank()) +
+                          " aborted the group: " + reason);
+  ProcessRuntime::Get().engine().Notify(shared_from_this());
+}
+
+std::vector<std::shared_ptr<Operation>> CommunicatorImpl::Unfinished(Attached& attached) {
+  std::vector<std::shared_ptr<Operation>> operations;
+  for (Lane& lane : attached.lanes) lane.CollectUnfinished(nullptr, &operations);
+  const std::lock_guard lock(submit_mutex_);
+  for (const std::shared_ptr<Operation>& operation : transfers_)
+    if (!operation->done()) operations.push_back(operation);
+  return operations;
+}
+
+void CommunicatorImpl::Shutdown() {
+  if (generation_ != ProcessRuntime::Generation()) return;
+  std::shared_ptr<Attached> group;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    group = attached_;
+  }
+  if (group == nullptr) return;
+  const Clock& clock = SteadyClock();
+  const TimePoint deadline = DeadlineAfter(clock.Now(), options_.config.shutdown_timeout);
+  for (const std::shared_ptr<Operation>& operation : Unfinished(*group)) {
+    const Nanoseconds left = deadline - clock.Now();
+    if (left.count() > 0 && operation->Wait(left).code() != StatusCode::kTimeout) continue;
+    if (operation->done()) continue;
+    group->context.Fail(StatusCode::kAborted, rank(),
+                        group->context.transport().DescribePeer(rank()) +
+                            " shut the group down while operations were in flight");
+    ProcessRuntime::Get().engine().Notify(shared_from_this());
+    static_cast<void>(operation->Wait(Nanoseconds(0)));
+  }
+  const std::lock_guard lock(mutex_);
+  if (attached_ == nullptr) return;  // Another thread was faster.
+  if (failure_.ok() && group->context.failed())
+    failure_ = group->context.FailureOf("the last operation", Status());
+  group->context.transport().PublishLeft();
+  attached_ = nullptr;
+}
+
+Status CommunicatorImpl::health() const {
+  if (Status usable = Usable(); !usable.ok()) return usable;
+  const std::shared_ptr<Attached> group = attached();
+  if (group == nullptr || !group->context.failed()) return Status();
+  return group->context.FailureOf("the last operation", Status());
+}
+
+std::uint64_t CommunicatorImpl::sequence() const { return sequence_; }
+
+void CommunicatorImpl::set_timeout(Nanoseconds timeout) { timeout_ns_ = timeout.count(); }
+
+DriveResult CommunicatorImpl::Drive(FinishedOperations* finished) {
+  DriveResult result;
+  const std::shared_ptr<Attached> group = attached();
+  if (group == nullptr) return result;
+  for (Lane& lane : group->lanes) result.Merge(lane.Drive(finished));
+  result.Merge(group->point_to_point.Drive(finished));
+  return result;
+}
+
+Nanoseconds CommunicatorImpl::max_sleep() const {
+  const std::shared_ptr<Attached> group = attached();
+  return group == nullptr ? Nanoseconds(std::chrono::milliseconds(1)) : group->context.max_sleep();
+}
+
+std::shared_ptr<Doorbell> CommunicatorImpl::doorbell() const {
+  const std::shared_ptr<Attached> group = attached();
+  return group == nullptr ? nullptr : group->context.shared_doorbell();
+}
+
+}  // namespace tidegate

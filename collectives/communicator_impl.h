@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/communicator.h"
+#include "collectives/group_context.h"
+#include "collectives/lane.h"
+#include "collectives/point_to_point.h"
+#include "collectives/progress_engine.h"
+#include "collectives/statistics.h"
+
+namespace tidegate {
+
+/// Joins the group's memory, at the latest by the deadline.
+using Attacher = std::function<Result<Attachment>(TimePoint deadline)>;
+
+/// The Communicator over any attachment; see communicator.h.
+class CommunicatorImpl final : public Communicator,
+                               public Drivable,
+                               public std::enable_shared_from_this<CommunicatorImpl> {
+ public:
+  /// `attach` is called once, at the first operation. For Communicator::Create and tests.
+  static std::shared_ptr<CommunicatorImpl> Make(CommunicatorOptions options, Attacher attach,
+                                                AlgorithmTable algorithms);
+  ~CommunicatorImpl() override;
+
+  std::shared_ptr<Operation> Submit(std::vector<CollectiveRequest> requests,
+                                    SubmitOptions options) override;
+  void Refuse(Collective collective, const std::string& reason) override;
+  std::shared_ptr<Operation> Send(Block data, DataType dtype, int peer, std::int64_t tag,
+                                  SubmitOptions options) override;
+  std::shared_ptr<Operation> Receive(Block data, DataType dtype, int peer, std::int64_t tag,
+                                     SubmitOptions options) override;
+  void Abort(const std::string& reason) override;
+  void Shutdown() override;
+  Status health() const override;
+  std::uint64_t sequence() const override;
+  void set_timeout(Nanoseconds timeout) override;
+  int rank() const override { return options_.rank; }
+  int ranks() const override { return options_.ranks; }
+  const std::string& group_name() const override { return options_.group_name; }
+
+  DriveResult Drive(FinishedOperations* finished) override;
+  Nanoseconds max_sleep() const override;
+  std::shared_ptr<Doorbell> doorbell() const override;
+
+ private:
+  /// Everything that exists from the first operation to shutdown. Shared with threads that are in
+  /// the middle of an operation when the group is shut down.
+  struct Attached {
+    Attached(std::string name, Attachment attachment, std::shared_ptr<GroupStatistics> statistics);
+    GroupContext context;
+    std::array<Lane, kLanes> lanes;
+    PointToPoint point_to_point;
+  };
+  using ScheduleKey = std::tuple<Collective, int, Algorithm>;
+
+  CommunicatorImpl(CommunicatorOptions options, Attacher attach, AlgorithmTable algorithms);
+
+  Result<std::shared_ptr<Attached>> EnsureAttached(TimePoint deadline);
+  std::shared_ptr<Attached> attached() const;
+  Status Usable() const;
+  const Schedule& ScheduleFor(const CollectiveRequest& request);
+  std::shared_ptr<Operation> NewOperation(const std::string& name, std::uint64_t sequence,
+                                          std::shared_ptr<void> keepalive);
+  std::shared_ptr<Operation> FailedOperation(const std::string& name, Status status);
+  void AddDependencies(Attached& attached, int lane, Task* task) const;
+  std::shared_ptr<Operation> Transfer(const char* name, Block data, DataType dtype, int peer,
+                                      std::int64_t tag, const SubmitOptions& options);
+  Nanoseconds TimeoutFor(const SubmitOptions& options) const;
+  std::vector<std::shared_ptr<Operation>> Unfinished(Attached& attached);
+
+  const CommunicatorOptions options_;
+  const AlgorithmTable algorithms_;
+  const std::uint64_t generation_;
+  const std::shared_ptr<GroupStatistics> statistics_;
+  std::atomic<std::int64_t> timeout_ns_;
+  std::atomic<std::uint64_t> sequence_{0};
+
+  std::mutex attach_mutex_;  // Held while attaching; taken before mutex_.
+  Attacher attach_;          // Guarded by attach_mutex_.
+
+  std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
+  std::map<ScheduleKey, std::unique_ptr<Schedule>> schedules_;  // Guarded by submit_mutex_.
+  std::vector<std::shared_ptr<Operation>> transfers_;           // Guarded by submit_mutex_.
+  std::uint64_t transfer_sequence_ = 0;                         // Guarded by submit_mutex_.
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Attached> attached_;  // Guarded, as the rest.
+  Status failure_;                      ///< Why the group is unusable, if not for its memory's say.
+  bool closed_ = false;
+};
+
+}  // namespace tidegate

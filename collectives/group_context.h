@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/statistics.h"
+#include "collectives/transport/memory_transport.h"
+#include "common/clock.h"
+#include "common/config.h"
+#include "common/ipc/doorbell.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// What attaching to a group's memory gives.
+struct Attachment {
+  std::shared_ptr<MemoryTransport> transport;
+  std::shared_ptr<Doorbell> doorbell;      ///< Rung by peers after each write to the memory.
+  std::function<Nanoseconds()> max_sleep;  ///< Longest sleep a waiter may trust the doorbell for.
+  bool oversubscribed = false;             ///< More ranks than cores.
+};
+
+/// What the lanes and the point-to-point engine of one attached group share: its memory, its name,
+/// its counters, and how it fails. Thread-safe.
+class GroupContext {
+ public:
+  GroupContext(std::string name, Attachment attachment, std::shared_ptr<GroupStatistics> statistics);
+
+  MemoryTransport& transport() const { return *attachment_.transport; }
+  Doorbell& doorbell() const { return *attachment_.doorbell; }
+  const std::shared_ptr<Doorbell>& shared_doorbell() const { return attachment_.doorbell; }
+  Nanoseconds max_sleep() const { return attachment_.max_sleep(); }
+  bool oversubscribed() const { return attachment_.oversubscribed; }
+  const std::string& name() const { return name_; }
+  GroupStatistics& statistics() const { return *statistics_; }
+  int rank() const { return attachment_.transport->rank(); }
+  int ranks() const { return attachment_.transport->ranks(); }
+
+  bool failed() const { return attachment_.transport->failed(); }
+  /// Fails the group for all ranks, unless it has failed already.
+  void Fail(StatusCode code, int culprit, const std::string& text);
+  /// The group's failure as the outcome of `call`. REQUIRES: failed(), or `fallback` not ok.
+  Status FailureOf(const std::string& call, const Status& fallback) const;
+
+  /// "rank 1 (pid 12, host a), rank 3 (not yet in the group)".
+  std::string DescribePeers(const std::vector<int>& peers) const;
+
+ private:
+  const std::string name_;
+  const Attachment attachment_;
+  const std::shared_ptr<GroupStatistics> statistics_;
+};
+
+}  // namespace tidegate

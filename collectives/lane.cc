@@ -1,0 +1,234 @@
+#include "collectives/lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/interrupt.h"
+
+namespace tidegate {
+namespace {
+
+std::string Milliseconds(Nanoseconds duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) +
+         " ms";
+}
+
+}  // namespace
+
+void DriveResult::Merge(const DriveResult& other) {
+  progressed = progressed || other.progressed;
+  pending = pending || other.pending;
+  deadline = std::min(deadline, other.deadline);
+}
+
+Lane::Lane(GroupContext& context, int number, const Clock& clock)
+    : context_(context),
+      clock_(clock),
+      execution_(context.transport(), number),
+      wait_(clock, context.oversubscribed()) {}
+
+bool Lane::TakeOrQueue(const std::shared_ptr<Task>& task, bool may_take) {
+  const std::lock_guard lock(mutex_);
+  if (may_take && taken_ == nullptr && queue_.empty() && Ready(*task)) {
+    taken_ = task;
+    return true;
+  }
+  queue_.push_back(task);
+  return false;
+}
+
+bool Lane::Run(const std::shared_ptr<Task>& task) {
+  Status outcome;
+  wait_.Reset();
+  std::uint64_t seen = execution_.progress();
+  while (!Advance(*task, &outcome)) {
+    if (execution_.progress() != seen) {
+      seen = execution_.progress();
+      wait_.Reset();
+      continue;
+    }
+    if (wait_.PollAgain()) continue;
+    if (GiveUp(*task, &outcome)) break;
+    if (Interrupted()) {
+      FailWith(*task, StatusCode::kAborted, context_.rank(),
+               context_.transport().DescribePeer(context_.rank()) + " was interrupted by a signal",
+               &outcome);
+      outcome = Status(StatusCode::kInterrupted, outcome.message());
+      break;
+    }
+    const std::uint32_t ticket = context_.doorbell().Arm();
+    const bool done = Advance(*task, &outcome);
+    if (done || execution_.progress() != seen) {
+      context_.doorbell().Disarm();
+      if (done) break;
+      continue;
+    }
+    context_.doorbell().Sleep(ticket,
+                              std::min(task->deadline, clock_.Now() + context_.max_sleep()));
+  }
+  Finish(*task, std::move(outcome));
+  const std::lock_guard lock(mutex_);
+  taken_ = nullptr;
+  return !queue_.empty();
+}
+
+DriveResult Lane::Drive(FinishedOperations* finished) {
+  DriveResult result;
+  for (;;) {
+    std::shared_ptr<Task> task;
+    {
+      const std::lock_guard lock(mutex_);
+      if (taken_ != nullptr || queue_.empty()) return result;
+      task = queue_.front();
+    }
+    Status outcome;
+    bool done = false;
+    if (Ready(*task) || context_.failed()) {
+      const std::uint64_t before = execution_.progress();
+      done = Advance(*task, &outcome);
+      result.progressed = result.progressed || done || execution_.progress() != before;
+    }
+    if (!done && !result.progressed) done = GiveUp(*task, &outcome);
+    if (!done) {
+      result.pending = true;
+      result.deadline = task->deadline;
+      return result;
+    }
+    result.progressed = true;
+    Finish(*task, std::move(outcome));
+    finished->push_back(task->operation);
+    const std::lock_guard lock(mutex_);
+    queue_.pop_front();
+  }
+}
+
+void Lane::CollectUnfinished(const std::vector<CollectiveRequest>* requests,
+                             std::vector<std::shared_ptr<Operation>>* operations) {
+  const auto touches = [&](const Task& task) {
+    if (requests == nullptr) return true;
+    for (const CollectiveRequest& ours : *requests)
+      for (const CollectiveRequest& theirs : task.requests)
+        if (Overlaps(ours, theirs)) return true;
+    return false;
+  };
+  const std::lock_guard lock(mutex_);
+  if (taken_ != nullptr && touches(*taken_)) operations->push_back(taken_->operation);
+  for (const std::shared_ptr<Task>& task : queue_)
+    if (touches(*task)) operations->push_back(task->operation);
+}
+
+bool Lane::Idle() {
+  const std::lock_guard lock(mutex_);
+  return taken_ == nullptr && queue_.empty();
+}
+
+bool Lane::Ready(const Task& task) {
+  return std::all_of(task.after.begin(), task.after.end(),
+                     [](const std::shared_ptr<Operation>& operation) { return operation->done(); });
+}
+
+/// True when the task is over, with its outcome.
+bool Lane::Advance(Task& task, Status* outcome) {
+  if (context_.failed()) {
+    *outcome = context_.FailureOf(Describe(task), Status());
+    return true;
+  }
+  for (; task.next_call < task.calls.size(); ++task.next_call, task.call_started = false) {
+    const PreparedCall& call = task.calls[task.next_call];
+    if (task.refusal) {
+      execution_.Refuse(call.fingerprint);
+      continue;
+    }
+    if (!task.call_started) {
+      const Status started = execution_.Start({.schedule = call.schedule,
+                                               .inputs = call.inputs,
+                                               .outputs = call.outputs,
+                                               .fingerprint = call.fingerprint,
+                                               .kernel = call.kernel,
+                                               .element_bytes = call.element_bytes,
+                                               .splits = call.splits,
+                                               .wide_slots = call.wide_slots,
+                                               .streaming = call.streaming});
+      if (!started.ok())
+        return FailWith(task, started.code(), context_.rank(),
+                        context_.transport().DescribePeer(context_.rank()) + ": " +
+                            started.message(),
+                        outcome);
+      task.call_started = true;
+    }
+    const Result<Execution::Outcome> advanced = execution_.Advance();
+    if (!advanced.ok())
+      return FailWith(task, advanced.status().code(), -1, advanced.status().message(), outcome);
+    if (advanced.value() == Execution::Outcome::kBlocked) return false;
+  }
+  *outcome = Status();
+  return true;
+}
+
+/// Looks, after a poll in vain, for reasons to stop waiting. True when the task is over.
+bool Lane::GiveUp(Task& task, Status* outcome) {
+  const TimePoint now = clock_.Now();
+  if (task.call_started) {
+    if (PeerLeft(task, outcome)) return true;
+    Fingerprint theirs;
+    const int peer = execution_.PeerInOtherLane(&theirs);
+    if (peer >= 0)
+      return FailWith(task, StatusCode::kMismatch, peer,
+                      "ranks made different calls: " + context_.transport().DescribePeer(peer) +
+                          " called " + tidegate::Describe(theirs) + ", rank " +
+                          std::to_string(context_.rank()) + " called " + Describe(task),
+                      outcome);
+  }
+  if (now < task.deadline) return false;
+  execution_.AwaitedPeers(&awaited_);
+  return FailWith(task, StatusCode::kTimeout, awaited_.empty() ? -1 : awaited_.front(),
+                  Describe(task) + " timed out after " + Milliseconds(now - task.begun) +
+                      " on rank " + std::to_string(context_.rank()) +
+                      (awaited_.empty() ? std::string("; it waited for an earlier operation")
+                                        : "; missing: " + context_.DescribePeers(awaited_)) +
+                      "; see what they are doing, or give the group a longer timeout",
+                  outcome);
+}
+
+bool Lane::PeerLeft(Task& task, Status* outcome) {
+  execution_.AwaitedPeers(&awaited_);
+  const auto left =
+      std::find_if(awaited_.begin(), awaited_.end(),
+                   [&](int peer) { return context_.transport().HasLeft(peer); });
+  if (left == awaited_.end()) return false;
+  // It may have done its part just before it left.
+  const int peer = *left;
+  execution_.AwaitedPeers(&awaited_);
+  if (std::find(awaited_.begin(), awaited_.end(), peer) == awaited_.end()) return false;
+  return FailWith(task, StatusCode::kPeerLost, peer,
+                  context_.transport().DescribePeer(peer) + " left the group before " +
+                      Describe(task) +
+                      "; it exited or destroyed the group while others still use it: see that "
+                      "process's own output",
+                  outcome);
+}
+
+bool Lane::FailWith(Task& task, StatusCode code, int culprit, const std::string& text,
+                    Status* outcome) {
+  context_.Fail(code, culprit, text);
+  *outcome = context_.FailureOf(Describe(task), Status(code, text));
+  return true;
+}
+
+void Lane::Finish(Task& task, Status outcome) {
+  std::uint64_t bytes = 0;
+  for (const PreparedCall& call : task.calls) bytes += call.output_bytes;
+  GroupStatistics& statistics = context_.statistics();
+  statistics.Count(task.operation->name(), task.calls.size(), bytes, clock_.Now() - task.begun,
+                   !outcome.ok() || task.refusal);
+  statistics.CountSharedMemory(execution_.bytes_from_peers() - counted_bytes_);
+  counted_bytes_ = execution_.bytes_from_peers();
+  task.operation->Complete(std::move(outcome));
+}
+
+std::string Lane::Describe(const Task& task) const {
+  const std::size_t call = std::min(task.next_call, task.calls.size() - 1);
+  return tidegate::Describe(task.calls[call].fingerprint);
+}
+
+}  // namespace tidegate

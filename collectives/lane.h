@@ -1,0 +1,87 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/executor/adaptive_wait.h"
+#include "collectives/executor/execution.h"
+#include "collectives/group_context.h"
+#include "collectives/operation.h"
+#include "collectives/prepared_call.h"
+#include "common/clock.h"
+
+namespace tidegate {
+
+/// One operation on its way through a lane.
+struct Task {
+  std::shared_ptr<Operation> operation;
+  std::vector<CollectiveRequest> requests;
+  std::vector<PreparedCall> calls;  ///< One a request, run in order.
+  bool refusal = false;             ///< Its only call is to be refused, not run.
+  std::size_t next_call = 0;
+  bool call_started = false;
+  TimePoint begun{};
+  TimePoint deadline = kNoDeadline;
+  /// Operations of the other lane that must be done first.
+  std::vector<std::shared_ptr<Operation>> after;
+};
+
+/// What one round of driving achieved.
+struct DriveResult {
+  bool progressed = false;
+  bool pending = false;  ///< There is more to do, now or when a peer gets on.
+  TimePoint deadline = kNoDeadline;  ///< Earliest deadline among what is pending.
+
+  void Merge(const DriveResult& other);
+};
+
+using FinishedOperations = std::vector<std::shared_ptr<Operation>>;
+
+/// One of a group's streams of collectives: a queue of tasks that run one after the other, each on
+/// the thread of its caller or on the progress thread. Thread-safe; at any time at most one thread
+/// drives.
+class Lane {
+ public:
+  Lane(GroupContext& context, int number, const Clock& clock);
+
+  /// Takes `task` for the calling thread, which must then call Run, if nothing is ahead of it;
+  /// otherwise queues it for Drive and returns false.
+  bool TakeOrQueue(const std::shared_ptr<Task>& task, bool may_take);
+  /// Runs the task taken, blocking, to its end. Returns true when tasks were queued meanwhile.
+  bool Run(const std::shared_ptr<Task>& task);
+
+  /// Continues the first queued task as far as it goes without blocking. Finished operations have
+  /// been completed and are handed over for reaping.
+  DriveResult Drive(FinishedOperations* finished);
+
+  /// Unfinished operations that touch what `requests` touch, or all if `requests` is null.
+  void CollectUnfinished(const std::vector<CollectiveRequest>* requests,
+                         std::vector<std::shared_ptr<Operation>>* operations);
+  bool Idle();
+
+ private:
+  bool Advance(Task& task, Status* outcome);
+  bool GiveUp(Task& task, Status* outcome);
+  bool PeerLeft(Task& task, Status* outcome);
+  bool FailWith(Task& task, StatusCode code, int culprit, const std::string& text, Status* outcome);
+  void Finish(Task& task, Status outcome);
+  static bool Ready(const Task& task);
+  std::string Describe(const Task& task) const;
+
+  GroupContext& context_;
+  const Clock& clock_;
+  // Of whoever drives.
+  Execution execution_;
+  AdaptiveWait wait_;
+  std::vector<int> awaited_;
+  std::uint64_t counted_bytes_ = 0;
+
+  std::mutex mutex_;
+  std::shared_ptr<Task> taken_;             // Guarded: being run by its caller.
+  std::deque<std::shared_ptr<Task>> queue_;  // Guarded.
+};
+
+}  // namespace tidegate

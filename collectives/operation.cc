@@ -1,0 +1,80 @@
+#include "collectives/operation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/interrupt.h"
+#include "common/futex.h"
+
+namespace tidegate {
+namespace {
+
+constexpr int kSpins = 200;
+/// Longest sleep between two looks for an interrupt.
+constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Operation::Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive,
+                     std::function<void(const std::string&)> abort)
+    : name_(std::move(name)),
+      sequence_(sequence),
+      abort_(std::move(abort)),
+      keepalive_(std::move(keepalive)) {}
+
+Status Operation::Wait(Nanoseconds timeout) {
+  const Clock& clock = SteadyClock();
+  const TimePoint deadline = DeadlineAfter(clock.Now(), timeout);
+  for (int i = 0; i < kSpins && !done(); ++i) std::atomic_signal_fence(std::memory_order_acquire);
+  while (!done()) {
+    const TimePoint now = clock.Now();
+    if (now >= deadline)
+      return Status(StatusCode::kTimeout,
+                    "waited " +
+                        std::to_string(
+                            std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count()) +
+                        " ms for " + name_ + " seq " + std::to_string(sequence_) +
+                        "; it is still running and may be waited for again");
+    if (Interrupted()) {
+      if (abort_) abort_("interrupted by a signal while waiting for " + name_);
+      return Status(StatusCode::kInterrupted, "interrupted while waiting for " + name_);
+    }
+    FutexWait(state_, kPending, std::min(deadline, now + kSlice));
+  }
+  const std::lock_guard lock(keepalive_mutex_);
+  keepalive_.reset();
+  return status_;
+}
+
+void Operation::OnDone(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done()) {
+      callback_ = std::move(callback);
+      return;
+    }
+  }
+  callback();
+}
+
+void Operation::Complete(Status status) {
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    state_.store(kDone, std::memory_order_release);
+  }
+  FutexWakeAll(state_);
+}
+
+void Operation::Reap() {
+  std::function<void()> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    callback = std::move(callback_);
+  }
+  if (callback) callback();
+  const std::lock_guard lock(keepalive_mutex_);
+  keepalive_.reset();
+}
+
+}  // namespace tidegate

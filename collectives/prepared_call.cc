@@ -1,0 +1,246 @@
+#include "collectives/prepared_call.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+namespace tidegate {
+namespace {
+
+/// Parts of a tensor start at multiples of this, so that kernels see aligned data where it was.
+constexpr std::size_t kPartAlignment = 64;
+
+std::size_t TotalBytes(const std::vector<Block>& blocks) {
+  std::size_t bytes = 0;
+  for (const Block& block : blocks) bytes += block.bytes;
+  return bytes;
+}
+
+std::size_t LongestBytes(const std::vector<Block>& blocks) {
+  std::size_t bytes = 0;
+  for (const Block& block : blocks) bytes = std::max(bytes, block.bytes);
+  return bytes;
+}
+
+/// FNV-1a over the sizes: tells ranks that cut a tensor differently.
+std::uint64_t LayoutHash(const std::vector<Block>& blocks) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const Block& block : blocks) hash = (hash ^ block.bytes) * 0x100000001b3;
+  return hash;
+}
+
+bool Reduces(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
+         collective == Collective::kReduce;
+}
+
+bool Rooted(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
+         collective == Collective::kGather || collective == Collective::kScatter;
+}
+
+Status Invalid(const std::string& message) {
+  return Status(StatusCode::kInvalidArgument, message);
+}
+
+Status CheckCount(const char* what, const std::vector<Block>& blocks, int expected) {
+  if (blocks.size() == static_cast<std::size_t>(expected)) return Status();
+  return Invalid("needs " + std::to_string(expected) + " " + what + " tensors, got " +
+                 std::to_string(blocks.size()));
+}
+
+Status CheckEqual(const char* what, std::size_t bytes, std::size_t expected) {
+  if (bytes == expected) return Status();
+  return Invalid(std::string(what) + " has " + std::to_string(bytes) + " bytes, expected " +
+                 std::to_string(expected));
+}
+
+Status CheckAllEqual(const char* what, const std::vector<Block>& blocks) {
+  for (const Block& block : blocks)
+    TIDEGATE_RETURN_IF_ERROR(CheckEqual(what, block.bytes, blocks.front().bytes));
+  return Status();
+}
+
+/// Blocks wanted on this rank: {inputs, outputs}.
+struct Shape {
+  int inputs;
+  int outputs;
+};
+
+Shape ShapeOf(const CollectiveRequest& request, int rank, int ranks) {
+  const bool root = rank == request.root;
+  switch (request.collective) {
+    case Collective::kAllGather:
+      return {1, ranks};
+    case Collective::kReduceScatter:
+      return {ranks, 1};
+    case Collective::kAllReduce:
+      return {1, 1};
+    case Collective::kBroadcast:
+      return {root ? 1 : 0, 1};
+    case Collective::kReduce:
+      return {1, root ? 1 : 0};
+    case Collective::kGather:
+      return {1, root ? ranks : 0};
+    case Collective::kScatter:
+      return {root ? ranks : 0, 1};
+    case Collective::kAllToAll:
+      return {ranks, ranks};
+    case Collective::kBarrier:
+      return {0, 0};
+  }
+  return {0, 0};
+}
+
+std::vector<Block> CutIntoParts(const Block& tensor, int parts) {
+  const auto count = static_cast<std::size_t>(parts);
+  const std::size_t even = (tensor.bytes + count - 1) / count;
+  const std::size_t part = (even + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+  std::vector<Block> blocks;
+  blocks.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t begin = std::min(i * part, tensor.bytes);
+    const std::size_t end = std::min(begin + part, tensor.bytes);
+    blocks.push_back({tensor.data + begin, end - begin});
+  }
+  return blocks;
+}
+
+/// The blocks as the schedule wants them.
+std::vector<Block> BlocksFor(const std::vector<Block>& blocks, int parts) {
+  if (parts == 1 || blocks.size() != 1) return blocks;
+  return CutIntoParts(blocks.front(), parts);
+}
+
+}  // namespace
+
+std::size_t MessageBytes(const CollectiveRequest& request) {
+  switch (request.collective) {
+    case Collective::kReduceScatter:
+      return TotalBytes(request.inputs);
+    case Collective::kAllReduce:
+      return TotalBytes(request.inputs);
+    case Collective::kAllGather:
+      return TotalBytes(request.outputs);
+    default:
+      return std::max(LongestBytes(request.inputs), LongestBytes(request.outputs));
+  }
+}
+
+Status CheckRequest(const CollectiveRequest& request, int rank, int ranks) {
+  if (Rooted(request.collective) && (request.root < 0 || request.root >= ranks))
+    return Invalid("root " + std::to_string(request.root) + " is outside [0, " +
+                   std::to_string(ranks) + ")");
+  const Shape shape = ShapeOf(request, rank, ranks);
+  TIDEGATE_RETURN_IF_ERROR(CheckCount("input", request.inputs, shape.inputs));
+  TIDEGATE_RETURN_IF_ERROR(CheckCount("output", request.outputs, shape.outputs));
+  const auto own = static_cast<std::size_t>(rank);
+  switch (request.collective) {
+    case Collective::kAllGather:
+      TIDEGATE_RETURN_IF_ERROR(CheckEqual("this rank's part of the output",
+                                          request.outputs[own].bytes, request.inputs[0].bytes));
+      break;
+    case Collective::kReduceScatter:
+      TIDEGATE_RETURN_IF_ERROR(
+          CheckEqual("the output", request.outputs[0].bytes, request.inputs[own].bytes));
+      break;
+    case Collective::kAllReduce:
+      TIDEGATE_RETURN_IF_ERROR(
+          CheckEqual("the output", request.outputs[0].bytes, request.inputs[0].bytes));
+      break;
+    case Collective::kReduce:
+      if (rank == request.root)
+        TIDEGATE_RETURN_IF_ERROR(
+            CheckEqual("the output", request.outputs[0].bytes, request.inputs[0].bytes));
+      break;
+    case Collective::kGather:
+      if (rank != request.root) break;
+      TIDEGATE_RETURN_IF_ERROR(CheckAllEqual("an output of gather", request.outputs));
+      TIDEGATE_RETURN_IF_ERROR(
+          CheckEqual("the input", request.inputs[0].bytes, request.outputs[0].bytes));
+      break;
+    case Collective::kScatter:
+      if (rank != request.root) break;
+      TIDEGATE_RETURN_IF_ERROR(CheckAllEqual("an input of scatter", request.inputs));
+      TIDEGATE_RETURN_IF_ERROR(
+          CheckEqual("the output", request.outputs[0].bytes, request.inputs[0].bytes));
+      break;
+    case Collective::kAllToAll:
+      TIDEGATE_RETURN_IF_ERROR(CheckEqual("this rank's part of the output",
+                                          request.outputs[own].bytes, request.inputs[own].bytes));
+      break;
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
+      break;
+  }
+  if (Reduces(request.collective))
+    TIDEGATE_RETURN_IF_ERROR(FindReduceKernel(request.dtype, request.reduce_op).status());
+  return Status();
+}
+
+PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
+                     std::uint64_t sequence, std::size_t stage_bytes, std::size_t stream_bytes) {
+  PreparedCall call;
+  call.schedule = &schedule;
+  call.element_bytes = SizeOf(request.dtype);
+  call.inputs = BlocksFor(request.inputs, schedule.parts);
+  call.outputs = BlocksFor(request.outputs, schedule.parts);
+  call.output_bytes = TotalBytes(request.collective == Collective::kReduceScatter ||
+                                         request.outputs.empty()
+                                     ? request.inputs
+                                     : request.outputs);
+  call.streaming = TotalBytes(request.outputs) >= stream_bytes;
+
+  Fingerprint& fingerprint = call.fingerprint;
+  fingerprint.sequence = sequence;
+  fingerprint.collective = request.collective;
+  fingerprint.dtype = request.dtype;
+  fingerprint.root = Rooted(request.collective) ? request.root : -1;
+  if (Reduces(request.collective)) {
+    fingerprint.reduce_op = request.reduce_op;
+    fingerprint.factor = request.factor;
+    call.kernel = FindReduceKernel(request.dtype, request.reduce_op).value();
+  }
+  switch (request.collective) {
+    case Collective::kAllGather:
+      fingerprint.elements = TotalBytes(request.outputs) / call.element_bytes;
+      fingerprint.layout = LayoutHash(request.outputs);
+      break;
+    case Collective::kReduceScatter:
+      fingerprint.elements = TotalBytes(request.inputs) / call.element_bytes;
+      fingerprint.layout = LayoutHash(request.inputs);
+      break;
+    case Collective::kAllToAll:
+      // Ranks differ legally; each pair is compared instead.
+      for (const Block& block : request.inputs) call.splits.push_back(block.bytes);
+      for (const Block& block : request.outputs) call.splits.push_back(block.bytes);
+      break;
+    default:
+      fingerprint.elements =
+          std::max(LongestBytes(request.inputs), LongestBytes(request.outputs)) /
+          call.element_bytes;
+      break;
+  }
+  // Only where every rank knows all blocks do all ranks come to the same answer here.
+  if (request.collective != Collective::kAllToAll) {
+    const std::size_t longest = std::max(LongestBytes(call.inputs), LongestBytes(call.outputs));
+    call.wide_slots = longest * static_cast<std::size_t>(schedule.sub_slots) >= stage_bytes;
+  }
+  return call;
+}
+
+bool Overlaps(const CollectiveRequest& a, const CollectiveRequest& b) {
+  const auto overlap = [](const std::vector<Block>& xs, const std::vector<Block>& ys) {
+    return std::any_of(xs.begin(), xs.end(), [&](const Block& x) {
+      return std::any_of(ys.begin(), ys.end(), [&](const Block& y) {
+        return std::less<>()(x.data, y.data + y.bytes) && std::less<>()(y.data, x.data + x.bytes) &&
+               x.bytes > 0 && y.bytes > 0;
+      });
+    });
+  };
+  // Two readers do not disturb each other.
+  return overlap(a.outputs, b.outputs) || overlap(a.outputs, b.inputs) ||
+         overlap(a.inputs, b.outputs);
+}
+
+}  // namespace tidegate

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/executor/execution.h"
+#include "collectives/executor/request.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// A CollectiveRequest that has been checked and described, ready to be bound to a schedule.
+struct PreparedCall {
+  std::vector<Block> inputs;   ///< As the schedule sees them: cut into parts where it asks for it.
+  std::vector<Block> outputs;
+  Fingerprint fingerprint;
+  ReduceKernel kernel = nullptr;
+  std::size_t element_bytes = 1;
+  std::vector<std::uint64_t> splits;
+  bool wide_slots = false;
+  bool streaming = false;
+  const Schedule* schedule = nullptr;
+  std::size_t output_bytes = 0;  ///< What statistics count; of the input for reduce_scatter.
+};
+
+/// Bytes by which an algorithm is chosen: equal on all ranks that make the same call.
+std::size_t MessageBytes(const CollectiveRequest& request);
+
+/// Checks `request` against the table in request.h for `rank` of `ranks`: kInvalidArgument or
+/// kUnsupported with the offending values.
+Status CheckRequest(const CollectiveRequest& request, int rank, int ranks);
+
+/// Describes a checked request; `sequence` is the call's number in its group. `stage_bytes` decides how much of the stage it may use,
+/// `stream_bytes` from which output size on stores bypass the cache.
+PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
+                     std::uint64_t sequence, std::size_t stage_bytes, std::size_t stream_bytes);
+
+/// True when one call writes what the other reads or writes.
+bool Overlaps(const CollectiveRequest& a, const CollectiveRequest& b);
+
+}  // namespace tidegate

@@ -1,0 +1,84 @@
+#include "collectives/process_runtime.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <utility>
+
+#include "collectives/communicator_impl.h"
+#include "collectives/statistics.h"
+#include "collectives/transport/shm/node_service.h"
+#include "common/log.h"
+
+namespace tidegate {
+namespace {
+
+std::atomic<std::uint64_t> g_generation{1};
+std::atomic<ProcessRuntime*> g_runtime{nullptr};
+
+/// The parent's runtime is leaked in the child: its threads are not there, its locks may be held.
+void ForgetParent() {
+  g_generation.fetch_add(1);
+  g_runtime.store(nullptr);
+}
+
+}  // namespace
+
+std::uint64_t ProcessRuntime::Generation() { return g_generation.load(std::memory_order_relaxed); }
+
+ProcessRuntime* ProcessRuntime::GetIfStarted() { return g_runtime.load(); }
+
+ProcessRuntime& ProcessRuntime::Get() {
+  static std::mutex& mutex = *new std::mutex;
+  ProcessRuntime* runtime = g_runtime.load();
+  if (runtime != nullptr) return *runtime;
+  const std::lock_guard lock(mutex);
+  static const int installed = pthread_atfork(nullptr, nullptr, ForgetParent);
+  static_cast<void>(installed);
+  if (g_runtime.load() == nullptr) g_runtime.store(new ProcessRuntime);
+  return *g_runtime.load();
+}
+
+ProgressEngine& ProcessRuntime::engine() {
+  const std::lock_guard lock(mutex_);
+  if (engine_ == nullptr) engine_ = std::make_unique<ProgressEngine>(SteadyClock());
+  return *engine_;
+}
+
+void ProcessRuntime::Register(const std::shared_ptr<CommunicatorImpl>& communicator,
+                              const std::string& stats_file) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(communicators_, [](const auto& weak) { return weak.expired(); });
+  communicators_.push_back(communicator);
+  stats_file_ = stats_file;
+}
+
+void ProcessRuntime::Shutdown() {
+  std::vector<std::weak_ptr<CommunicatorImpl>> communicators;
+  std::unique_ptr<ProgressEngine> engine;
+  std::string stats_file;
+  {
+    const std::lock_guard lock(mutex_);
+    communicators.swap(communicators_);
+    stats_file.swap(stats_file_);
+  }
+  for (const auto& weak : communicators)
+    if (const std::shared_ptr<CommunicatorImpl> communicator = weak.lock())
+      communicator->Shutdown();
+  if (!stats_file.empty()) {
+    const Status written = StatisticsRegistry::Process().AppendTo(stats_file);
+    if (!written.ok()) Log(LogLevel::kWarn, written.message());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    engine = std::move(engine_);
+  }
+  engine.reset();
+  NodeService::StopProcess();
+}
+
+void ShutdownProcess() {
+  if (ProcessRuntime* const runtime = ProcessRuntime::GetIfStarted()) runtime->Shutdown();
+}
+
+}  // namespace tidegate

@@ -1,0 +1,109 @@
+#include "collectives/progress_engine.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "collectives/executor/adaptive_wait.h"
+
+namespace tidegate {
+
+ProgressEngine::ProgressEngine(const Clock& clock)
+    : clock_(clock), doorbell_(std::make_shared<Doorbell>()) {}
+
+ProgressEngine::~ProgressEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    WakeLocked();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ProgressEngine::Notify(const std::shared_ptr<Drivable>& drivable) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.drivable == drivable;
+  });
+  if (found == entries_.end()) {
+    entries_.push_back({drivable});
+  } else {
+    found->notified = true;
+  }
+  if (!thread_.joinable()) thread_ = std::thread(&ProgressEngine::Loop, this);
+  // All groups of a process share its doorbell; the first one made brings it.
+  const std::shared_ptr<Doorbell> doorbell = drivable->doorbell();
+  if (doorbell != nullptr && doorbell != doorbell_) {
+    WakeLocked();
+    doorbell_ = doorbell;
+  }
+  WakeLocked();
+}
+
+void ProgressEngine::WakeLocked() { doorbell_->Ring(); }
+
+DriveResult ProgressEngine::DriveAll(Nanoseconds* max_sleep) {
+  {
+    const std::lock_guard lock(mutex_);
+    round_.clear();
+    for (Entry& entry : entries_) {
+      entry.notified = false;
+      round_.push_back(entry.drivable);
+    }
+  }
+  DriveResult all;
+  *max_sleep = Nanoseconds::max();
+  for (const std::shared_ptr<Drivable>& drivable : round_) {
+    const DriveResult result = drivable->Drive(&finished_);
+    all.Merge(result);
+    if (result.pending) {
+      *max_sleep = std::min(*max_sleep, drivable->max_sleep());
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    std::erase_if(entries_, [&](const Entry& entry) {
+      return entry.drivable == drivable && !entry.notified;
+    });
+  }
+  round_.clear();
+  reaper_.Add(&finished_);
+  return all;
+}
+
+void ProgressEngine::Loop() {
+  pthread_setname_np(pthread_self(), "tidegate-run");
+  AdaptiveWait wait(clock_, /*oversubscribed=*/true);
+  for (;;) {
+    std::shared_ptr<Doorbell> doorbell;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      doorbell = doorbell_;
+    }
+    Nanoseconds max_sleep{};
+    if (DriveAll(&max_sleep).progressed) {
+      wait.Reset();
+      continue;
+    }
+    if (wait.PollAgain()) continue;
+    const std::uint32_t ticket = doorbell->Arm();
+    const DriveResult result = DriveAll(&max_sleep);
+    bool sleep = !result.progressed;
+    {
+      const std::lock_guard lock(mutex_);
+      sleep = sleep && !stopping_ && doorbell == doorbell_ &&
+              std::none_of(entries_.begin(), entries_.end(),
+                           [](const Entry& entry) { return entry.notified; });
+    }
+    if (!sleep) {
+      doorbell->Disarm();
+      continue;
+    }
+    const TimePoint limit = result.pending ? clock_.Now() + max_sleep : kNoDeadline;
+    doorbell->Sleep(ticket, std::min(limit, result.deadline));
+    wait.Reset();
+  }
+}
+
+}  // namespace tidegate

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// Counters of one group. Thread-safe.
+class GroupStatistics {
+ public:
+  /// Counts one finished operation.
+  void Count(const std::string& operation, std::uint64_t calls, std::uint64_t bytes,
+             Nanoseconds duration, bool failed);
+  /// Counts bytes read from peers through shared memory.
+  void CountSharedMemory(std::uint64_t bytes);
+
+ private:
+  friend class StatisticsRegistry;
+  struct Operation {
+    std::uint64_t calls = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t nanoseconds = 0;
+    std::uint64_t errors = 0;
+  };
+  std::mutex mutex_;
+  std::vector<std::int64_t> ranks_;  // Guarded, as the rest.
+  std::map<std::string, Operation> operations_;
+  std::uint64_t shared_memory_bytes_ = 0;
+};
+
+/// The statistics of every group the process ever had, by name; a name used again goes on counting.
+/// Thread-safe.
+class StatisticsRegistry {
+ public:
+  static StatisticsRegistry& Process();
+
+  std::shared_ptr<GroupStatistics> Group(const std::string& name,
+                                         const std::vector<std::int64_t>& global_ranks);
+  /// The rank shown; the first call wins.
+  void SetRank(int rank);
+  /// The text documented at StatsJson() in communicator.h.
+  std::string ToJson();
+  /// Appends ToJson() as one line, in one write, so that ranks may share the file.
+  Status AppendTo(const std::string& path);
+
+ private:
+  std::mutex mutex_;
+  int rank_ = -1;  // Guarded, as the rest.
+  std::map<std::string, std::shared_ptr<GroupStatistics>> groups_;
+};
+
+}  // namespace tidegate
