@@ -201,6 +201,8 @@ def train(
             if world > 1:
                 dist.all_reduce(fresh)
                 fresh /= world
+            if not fresh.isfinite().all():  # the mean over all ranks, so they all stop here
+                raise SystemExit(f"the loss was not finite by step {step + 1}; lower --lr")
             now = time.perf_counter()
             count, elapsed = step + 1 - shown_step, now - shown_time
             if rank == 0 and not args.quiet:
