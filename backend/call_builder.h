@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "collectives/executor/request.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// One call of a user in the terms of the core.
+struct CallArguments {
+  std::vector<CollectiveRequest> requests;
+  /// What the requests point into. Storages, not tensors: releasing the last reference to a tensor
+  /// that Python knows takes the GIL, releasing that to its memory seldom does.
+  std::vector<c10::Storage> memory;
+  std::vector<at::Tensor> results;  ///< Of Work::result() and the future.
+};
+
+/// Turns the arguments of c10d's collectives into requests, validating them on the way: each Add
+/// appends one request or says what is wrong with its arguments. Used once, by one thread.
+class CallBuilder {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+
+  CallBuilder(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
+
+  Status AddAllGather(const Tensors& outputs, const at::Tensor& input);
+  Status AddAllGatherSingle(const at::Tensor& output, const at::Tensor& input);
+  Status AddReduceScatter(const at::Tensor& output, const Tensors& inputs,
+                          const c10d::ReduceOp& op);
+  Status AddReduceScatterSingle(const at::Tensor& output, const at::Tensor& input,
+                                const c10d::ReduceOp& op);
+  Status AddAllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
+  Status AddBroadcast(const at::Tensor& tensor, std::int64_t root);
+  Status AddReduce(const at::Tensor& tensor, const c10d::ReduceOp& op, std::int64_t root);
+  /// `outputs` is empty on all ranks but the root, and so is `inputs` of AddScatter.
+  Status AddGather(const std::vector<Tensors>& outputs, const at::Tensor& input, std::int64_t root);
+  Status AddScatter(const at::Tensor& output, const std::vector<Tensors>& inputs,
+                    std::int64_t root);
+  Status AddAllToAll(const Tensors& outputs, const Tensors& inputs);
+  Status AddAllToAllSingle(const at::Tensor& output, const at::Tensor& input,
+                           const std::vector<std::int64_t>& output_splits,
+                           const std::vector<std::int64_t>& input_splits);
+  Status AddBarrier();
+
+  CallArguments Take() { return std::move(call_); }
+
+ private:
+  /// Starts a request for tensors like `first`, which has been checked.
+  Status Begin(Collective collective, const at::Tensor& first, CollectiveRequest& request) const;
+  Block Read(const at::Tensor& tensor);
+  std::vector<Block> ReadAll(const Tensors& tensors);
+  Block Write(const at::Tensor& tensor);
+  std::vector<Block> WriteAll(const Tensors& tensors);
+  std::vector<Block> EqualParts(Block whole) const;
+  Status Append(CollectiveRequest request);
+  /// The core wants inputs apart from outputs; some callers reduce-scatter or scatter in place.
+  void SeparateInputs(CollectiveRequest& request);
+
+  const int rank_;
+  const int ranks_;
+  CallArguments call_;
+};
+
+}  // namespace tidegate

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "backend/work.h"
+#include "collectives/communicator.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+class CallBuilder;
+
+/// tidegate as c10d knows it: validates the arguments of each call, hands it to the Communicator
+/// and wraps what comes back in a Work. Holds no state of its own beyond options. Thread-safe.
+///
+/// Only the names that c10d had in 2.11 are overridden: later versions forward the newer names to
+/// them, so that one source serves all. What a call does, its shapes and its rules are c10d's own;
+/// exceptions are those of error_translation.h. A call that is refused here is an error at once on
+/// all ranks that made the call rightly.
+class ProcessGroupTidegate final : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  struct Options final : c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout);
+    /// Overrides the method that c10d has from 2.14 on; `override` would refuse the older ones.
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const;  // NOLINT
+  };
+
+  /// One rank's membership of one group. Reads the TIDEGATE_* settings; cheap: it neither blocks
+  /// nor uses `store`, which the first operation does. `global_ranks` is empty for all ranks of the
+  /// job. `options` may be null and is copied; `timeout` outranks the one in it. Throws as
+  /// error_translation.h says.
+  static c10::intrusive_ptr<ProcessGroupTidegate> Create(
+      c10::intrusive_ptr<c10d::Store> store, int rank, int ranks, std::chrono::milliseconds timeout,
+      const std::string& group_name, std::vector<std::int64_t> global_ranks,
+      const c10::intrusive_ptr<Options>& options);
+
+  ProcessGroupTidegate(std::shared_ptr<Communicator> communicator,
+                       c10::intrusive_ptr<Options> options);
+  /// Shuts down, which may block. c10d does not promise that it ever runs.
+  ~ProcessGroupTidegate() override;
+
+  const std::string getBackendName() const override;
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& opts) override;
+  /// outputs[rank][i] takes inputs[i] of that rank.
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input,
+                        std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits,
+                        const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  /// Whatever device is named: the barrier is one of processes.
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+
+  /// Nothing to agree on: every group counts from 0.
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override;
+  void setTimeout(std::chrono::milliseconds timeout) override;
+
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  at::Tensor allocateTensor(long numel, at::TensorOptions options) override;
+
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  /// Lets `add(builder)` translate the arguments; refuses the call or submits it.
+  template <typename OptionsOfCall, typename Add>
+  WorkPtr Launch(const CallKind& kind, const OptionsOfCall& opts, Add&& add);
+  WorkPtr Submit(const CallKind& kind, CallBuilder& builder, bool async,
+                 std::chrono::milliseconds timeout);
+  WorkPtr Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag);
+  Status CheckTransfer(const Tensors& tensors, int peer) const;
+  /// The reason with operation, group and rank.
+  Status Explain(const CallKind& kind, const Status& reason) const;
+
+  const std::shared_ptr<Communicator> communicator_;  // Shared with the Works.
+  const c10::intrusive_ptr<Options> options_;
+};
+
+}  // namespace tidegate

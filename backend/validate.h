@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "collectives/kernels/dtype.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+// What a call must satisfy before the core sees it. Each check is kInvalidArgument (or
+// kUnsupported) with the offending value; `what` names the argument ("input", "outputs[3]"). The
+// caller adds operation, group and rank.
+
+/// Defined, on a device that this build serves, strided with memory of its own, contiguous.
+Status CheckTensor(const at::Tensor& tensor, std::string_view what);
+/// CheckTensor, and the dtype of `first`.
+Status CheckAlike(const at::Tensor& tensor, const at::Tensor& first, std::string_view what);
+/// CheckAlike of each; `what` is the name of the list.
+Status CheckAllAlike(const std::vector<at::Tensor>& tensors, const at::Tensor& first,
+                     std::string_view what);
+
+/// `what` ("the list of outputs") has `size` entries where `expected` belong.
+Status CheckLength(std::size_t size, std::size_t expected, std::string_view what);
+/// `tensor` has `expected` elements, because of `reason` ("the input has 6 and there are 4 ranks").
+Status CheckNumel(const at::Tensor& tensor, std::int64_t expected, std::string_view what,
+                  std::string_view reason);
+/// `value` is one of the ranks 0 .. ranks - 1; `what` is "root" or "peer".
+Status CheckRank(std::int64_t value, int ranks, std::string_view what);
+
+/// The split sizes along dimension 0 of an all-to-all, in elements of `tensor`: `splits` times the
+/// size of a row, or equal parts where `splits` is empty.
+Result<std::vector<std::int64_t>> SplitNumels(const at::Tensor& tensor,
+                                              const std::vector<std::int64_t>& splits, int ranks,
+                                              std::string_view what);
+
+/// kUnsupported for a dtype that is neither known nor one byte wide.
+Result<DataType> DataTypeOf(const at::Tensor& tensor);
+
+}  // namespace tidegate

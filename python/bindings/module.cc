@@ -1,0 +1,102 @@
+// The Python module _c10d_pt<major><minor>: what python/tidegate/_backend.py calls, and the types
+// that c10d sees. Everything that knows pybind11 is in this file.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+#include <torch/version.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "backend/error_translation.h"
+#include "backend/process_group.h"
+#include "collectives/communicator.h"
+
+namespace tidegate {
+namespace {
+
+using Options = ProcessGroupTidegate::Options;
+
+/// The one thread on which Python runs signal handlers.
+unsigned long python_main_thread = 0;
+
+/// What a signal handler threw, on its way to the call that it interrupted.
+struct PendingSignal {
+  std::atomic<bool> present{false};  // Asked without the GIL; set on the main thread alone.
+  std::optional<py::error_already_set> error;  // Guarded by the GIL.
+};
+
+/// Never destroyed: Python may be gone by then.
+PendingSignal& Pending() {
+  static auto* const pending = new PendingSignal();
+  return *pending;
+}
+
+bool OnPythonMainThread() { return PyThread_get_thread_ident() == python_main_thread; }
+
+/// For the core: a thread that blocks asks now and then. Threads other than the main one are
+/// answered without the GIL.
+bool SignalArrived() {
+  if (!OnPythonMainThread()) return false;
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return false;
+  Pending().error.emplace();
+  Pending().present.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+/// For error_translation: see ThrowPendingSignal.
+void ThrowIfSignalPending() {
+  if (!Pending().present.load(std::memory_order_relaxed) || !OnPythonMainThread()) return;
+  const py::gil_scoped_acquire gil;
+  Pending().present.store(false, std::memory_order_relaxed);
+  const py::error_already_set error = *Pending().error;
+  Pending().error.reset();
+  throw error;
+}
+
+void BindOptions(py::handle scope) {
+  const auto copy = [](const Options& self, const py::args&) {
+    return c10::make_intrusive<Options>(self);
+  };
+  py::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(
+      scope, "Options", "Options of one group, for init_process_group(pg_options=...).")
+      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+      // c10d copies the options of a group to those that it splits off.
+      .def("__copy__", copy)
+      .def("__deepcopy__", copy);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
+  // Registers the base classes that the classes below name.
+  py::module_::import("torch.distributed");
+
+  const py::object main_thread = py::module_::import("threading").attr("main_thread")();
+  python_main_thread = main_thread.attr("ident").cast<unsigned long>();
+  SetPendingSignalHook(ThrowIfSignalPending);
+  SetInterruptCheck(SignalArrived);
+
+  module.attr("torch_version") = TORCH_VERSION;
+
+  const py::class_<ProcessGroupTidegate, c10d::Backend, c10::intrusive_ptr<ProcessGroupTidegate>>
+      backend(module, "ProcessGroupTidegate");
+  BindOptions(backend);
+
+  module.def("create_backend", &ProcessGroupTidegate::Create, py::arg("store"), py::arg("rank"),
+             py::arg("size"), py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"),
+             py::arg("options") = py::none(), "Make one rank's backend of one group; cheap.");
+  module.def("stats_json", &StatsJson, py::call_guard<py::gil_scoped_release>());
+  module.def("shutdown_all", &ShutdownProcess, py::call_guard<py::gil_scoped_release>(),
+             "Drain and close all groups and join all threads; for the exit hook.");
+}
+
+}  // namespace tidegate
