@@ -17,8 +17,8 @@ class InvariantError : public std::logic_error {
 
 }  // namespace tidegate
 
-#define TIDEGATE_CHECK(expression)                      \
-  do {                                                  \
-    if (!(expression)) [[unlikely]]                     \
-      ::tidegate::ThrowInvariantError(#expression);     \
+#define TIDEGATE_CHECK(expression)                  \
+  do {                                              \
+    if (!(expression)) [[unlikely]]                 \
+      ::tidegate::ThrowInvariantError(#expression); \
   } while (false)

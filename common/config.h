@@ -14,20 +14,20 @@
 namespace tidegate {
 
 /// Every setting of tidegate, with its default. The table behind it (config.cc) is the only place
-/// that names environment variables; docs/configuration.md is generated from it and checked.
+/// that names environment variables; a test compares docs/configuration.md with it.
 struct Config {
-  LogLevel debug = LogLevel::kWarn;            ///< TIDEGATE_DEBUG: OFF, WARN, INFO or TRACE.
-  std::string stats_file;                      ///< TIDEGATE_STATS_FILE: JSON lines; empty: none.
-  std::size_t stage_bytes = 1 << 20;           ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
-  std::size_t stream_bytes = 8 << 20;          ///< TIDEGATE_STREAM_BYTES: non-temporal stores from.
+  LogLevel debug = LogLevel::kWarn;    ///< TIDEGATE_DEBUG: OFF, WARN, INFO or TRACE.
+  std::string stats_file;              ///< TIDEGATE_STATS_FILE: JSON lines; empty: none.
+  std::size_t stage_bytes = 1 << 20;   ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
+  std::size_t stream_bytes = 8 << 20;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from.
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
 };
 
 /// One row of the table, for `docs/configuration.md` and, later, `tidegate env`.
 struct SettingInfo {
-  std::string_view name;     ///< The environment variable.
-  std::string_view type;     ///< "bytes", "seconds", "choice", "path".
-  std::string_view range;    ///< Accepted values, readable.
+  std::string_view name;   ///< The environment variable.
+  std::string_view type;   ///< "bytes", "seconds", "choice", "path".
+  std::string_view range;  ///< Accepted values, readable.
   std::string_view default_value;
   std::string_view help;
 };

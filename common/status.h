@@ -35,7 +35,8 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
-  const std::string& message() const { return message_; }
+  const std::string& message() const& { return message_; }
+  std::string message() && { return std::move(message_); }
 
  private:
   StatusCode code_ = StatusCode::kOk;
@@ -50,8 +51,8 @@ Status ErrnoStatus(int error_number, std::string_view what);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}                  // NOLINT: implicit by intent
-  Result(Status status) : state_(std::move(status)) {            // NOLINT: implicit by intent
+  Result(T value) : state_(std::move(value)) {}        // NOLINT: implicit by intent
+  Result(Status status) : state_(std::move(status)) {  // NOLINT: implicit by intent
     TIDEGATE_CHECK(!std::get<Status>(state_).ok());
   }
 
@@ -69,8 +70,8 @@ class [[nodiscard]] Result {
 }  // namespace tidegate
 
 /// Leaves the enclosing function with the Status of `expression` unless that is ok.
-#define TIDEGATE_RETURN_IF_ERROR(expression)                                   \
-  do {                                                                         \
+#define TIDEGATE_RETURN_IF_ERROR(expression)                                      \
+  do {                                                                            \
     if (::tidegate::Status tidegate_status = (expression); !tidegate_status.ok()) \
-      return tidegate_status;                                                  \
+      return tidegate_status;                                                     \
   } while (false)

@@ -29,34 +29,43 @@ struct Table {
   Side sides[2];
 };
 
+void NoPause() {}
+
 /// False when the doorbell was not rung by `deadline` though the turn was made: a lost wake-up.
-bool WaitForTurn(Doorbell& mine, const std::atomic<int>& turn, int round, TimePoint deadline) {
+/// `pause` runs at the worst moment, after the last look at the condition.
+template <typename Pause>
+bool WaitForTurn(Doorbell& mine, const std::atomic<int>& turn, int round, TimePoint deadline,
+                 Pause pause) {
   while (turn.load(std::memory_order_acquire) < round) {
     const std::uint32_t ticket = mine.Arm();
     if (turn.load(std::memory_order_acquire) >= round) {
       mine.Disarm();
       break;
     }
+    pause();
     mine.Sleep(ticket, deadline);
     if (SteadyClock().Now() >= deadline) return false;
   }
   return true;
 }
 
-/// The number of rounds completed. Pauses of random length move the ring to all places between
-/// arming and sleeping.
+/// The number of rounds completed. Pauses of random length move the rings of the other side to all
+/// places between arming and sleeping; some give it the processor for that.
 int Play(Table& table, int me) {
   const TimePoint deadline = SteadyClock().Now() + seconds(60);
   std::minstd_rand random(static_cast<unsigned>(me) + 1);
   Side& mine = table.sides[me];
   Side& other = table.sides[1 - me];
+  const auto pause = [&] {
+    const auto length = random() % 256;
+    if (length % 16 == 0) std::this_thread::yield();
+    for (auto i = length; i > 0; --i) mine.turn.load(std::memory_order_acquire);
+  };
   for (int round = 1; round <= kRounds; ++round) {
-    for (auto pause = random() % 256; pause > 0; --pause) {
-      mine.turn.load(std::memory_order_acquire);
-    }
+    pause();
     mine.turn.store(round, std::memory_order_release);
     other.doorbell.Ring();
-    if (!WaitForTurn(mine.doorbell, other.turn, round, deadline)) return round - 1;
+    if (!WaitForTurn(mine.doorbell, other.turn, round, deadline, pause)) return round - 1;
   }
   return kRounds;
 }
@@ -88,7 +97,7 @@ TEST(DoorbellTest, RingWakesAllSleepers) {
   std::atomic<int> lost{0};
   const TimePoint deadline = SteadyClock().Now() + seconds(60);
   const auto wait = [&] {
-    if (!WaitForTurn(doorbell, open, 1, deadline)) ++lost;
+    if (!WaitForTurn(doorbell, open, 1, deadline, &NoPause)) ++lost;
   };
   std::thread sleepers[] = {std::thread(wait), std::thread(wait), std::thread(wait)};
   open.store(1, std::memory_order_release);
@@ -99,9 +108,11 @@ TEST(DoorbellTest, RingWakesAllSleepers) {
 
 TEST(DoorbellTest, RingAfterArmingPreventsSleep) {
   Doorbell doorbell{};
+  const TimePoint deadline = SteadyClock().Now() + seconds(60);
   const std::uint32_t ticket = doorbell.Arm();
   doorbell.Ring();
-  doorbell.Sleep(ticket, kNoDeadline);
+  doorbell.Sleep(ticket, deadline);
+  EXPECT_LT(SteadyClock().Now(), deadline);
 }
 
 TEST(DoorbellTest, RingWithoutSleeperIsNotRemembered) {
@@ -132,9 +143,11 @@ TEST(DoorbellTest, SurvivesDeathOfAnArmedProcess) {
     return 0;
   });
   ASSERT_EQ(child.Wait(), 0);
+  const TimePoint deadline = SteadyClock().Now() + seconds(60);
   const std::uint32_t ticket = doorbell.Arm();
   doorbell.Ring();
-  doorbell.Sleep(ticket, kNoDeadline);
+  doorbell.Sleep(ticket, deadline);
+  EXPECT_LT(SteadyClock().Now(), deadline);
 }
 
 }  // namespace
