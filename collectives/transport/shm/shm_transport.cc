@@ -137,7 +137,11 @@ void ShmTransport::OnDeath() {
   // A rank that left does not speak for the group any more; those still in it look for themselves.
   if (HasLeft(rank())) return;
   while (const std::optional<int> culprit = FindDead()) {
-    if (failed()) continue;
+    if (failed()) {
+      // By a rank that may not be linked to this one yet, so that its ring did not get here.
+      service_->doorbell().Ring();
+      continue;
+    }
     const std::string text = DescribeDeath(*culprit);
     Log(LogLevel::kWarn, text);
     Fail({StatusCode::kPeerLost, rank(), *culprit, text});

@@ -1,0 +1,64 @@
+#include "collectives/transport/shm/process.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+
+#include "common/machine/machine.h"
+#include "tests/unit/collectives/transport/shm/rank_process.h"
+
+namespace tidegate {
+namespace {
+
+Result<UniqueFd> NoPidfd(pid_t) { return Status(StatusCode::kUnsupported, "an old kernel"); }
+
+class ProcessTest : public testing::TestWithParam<Process::OpenFunction> {};
+
+TEST_P(ProcessTest, SeesTheEndOfAProcessThatNobodyReaps) {
+  Board board;
+  RankProcess child([&] { board.Await(0, 1); });
+  const std::shared_ptr<Process> process = Process::Watch(child.pid(), 0, GetParam());
+  EXPECT_FALSE(process->CheckEnded());
+  EXPECT_EQ(process->start_time(), StartTimeOf(child.pid()));
+  child.Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return process->CheckEnded(); }));
+  EXPECT_TRUE(process->ended());
+}
+
+TEST_P(ProcessTest, AStoppedProcessHasNotEnded) {
+  Board board;
+  RankProcess child([&] { board.Await(0, 1); });
+  child.Signal(SIGSTOP);
+  const std::shared_ptr<Process> process = Process::Watch(child.pid(), 0, GetParam());
+  EXPECT_FALSE(process->CheckEnded());
+}
+
+TEST_P(ProcessTest, OneThatIsGoneHasEnded) {
+  RankProcess child([] {});
+  const pid_t pid = child.pid();
+  ASSERT_TRUE(child.Succeeded());  // And is reaped.
+  EXPECT_TRUE(Process::Watch(pid, 0, GetParam())->ended());
+}
+
+TEST_P(ProcessTest, APidThatWasReusedMeansAProcessThatEnded) {
+  const std::uint64_t start_time = StartTimeOf(getpid());
+  ASSERT_GT(start_time, 0u);
+  EXPECT_FALSE(Process::Watch(getpid(), start_time, GetParam())->ended());
+  EXPECT_TRUE(Process::Watch(getpid(), start_time - 1, GetParam())->ended());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, ProcessTest, testing::Values(&OpenPidfd, &NoPidfd),
+                         [](const auto& info) { return info.index == 0 ? "Pidfd" : "ProcOnly"; });
+
+TEST(ProcessIdentityTest, DescribesThisProcess) {
+  const ProcessIdentity self = ThisProcess().value();
+  EXPECT_EQ(self.pid, getpid());
+  EXPECT_EQ(self.boot_id, BootId().value());
+  EXPECT_EQ(self.host, HostName());
+  EXPECT_EQ(self.start_time, StartTimeOf(getpid()));
+}
+
+}  // namespace
+}  // namespace tidegate
