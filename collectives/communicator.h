@@ -27,7 +27,7 @@ struct CommunicatorOptions {
 struct SubmitOptions {
   bool async = true;        ///< False: runs on the calling thread and returns a done Operation.
   Nanoseconds timeout{-1};  ///< Zero or negative: the communicator's.
-  std::shared_ptr<void> keepalive;  ///< Dropped when the operation is done, never by the progress thread.
+  std::shared_ptr<void> keepalive = nullptr;  ///< Dropped when the operation is done, never by the progress thread.
 };
 
 /// One rank's membership of one group: takes requests, keeps their order, runs them over shared

@@ -34,8 +34,8 @@ struct CollectiveRequest {
   ReduceOp reduce_op = ReduceOp::kNone;
   double factor = 1.0;  ///< kPremulSum: this rank's factor.
   int root = -1;
-  std::vector<Block> inputs;
-  std::vector<Block> outputs;
+  std::vector<Block> inputs = {};
+  std::vector<Block> outputs = {};
 };
 
 }  // namespace tidegate

@@ -1,0 +1,348 @@
+#include "collectives/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/communicator_impl.h"
+#include "collectives/schedule/builder.h"
+#include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/collective_case.h"
+
+namespace tidegate {
+namespace {
+
+using testing::AllCases;
+using testing::CaseMemory;
+using testing::CollectiveCase;
+using namespace std::chrono_literals;
+
+constexpr std::size_t kStageBytes = 16384;
+constexpr int kChunkElements = 1024;
+
+/// The communicators of all ranks of one group, in one process.
+class LocalGroup {
+ public:
+  explicit LocalGroup(int ranks, Nanoseconds timeout = 60s,
+                      AlgorithmTable table = AlgorithmTable::Default())
+      : group_(std::make_shared<LoopbackGroup>(ranks, kStageBytes)),
+        doorbell_(std::make_shared<Doorbell>()) {
+    group_->set_wake([doorbell = doorbell_] { doorbell->Ring(); });
+    for (int rank = 0; rank < ranks; ++rank) {
+      CommunicatorOptions options;
+      options.group_name = "test";
+      options.rank = rank;
+      options.ranks = ranks;
+      options.timeout = timeout;
+      options.config.stage_bytes = kStageBytes;
+      options.config.shutdown_timeout = 100ms;
+      ranks_.push_back(CommunicatorImpl::Make(
+          std::move(options),
+          [this, rank](TimePoint) -> Result<Attachment> {
+            return Attachment{.transport = {group_, &group_->transport(rank)},
+                              .doorbell = doorbell_,
+                              .max_sleep = [] { return Nanoseconds(100ms); },
+                              .oversubscribed = true};
+          },
+          table));
+    }
+  }
+
+  Communicator& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+  /// Runs `body` for every rank on a thread of its own.
+  void RunAll(const std::function<void(int rank, Communicator& communicator)>& body) {
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      threads.emplace_back([&, rank] { body(static_cast<int>(rank), *ranks_[rank]); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  std::shared_ptr<LoopbackGroup> group_;
+  std::shared_ptr<Doorbell> doorbell_;
+  std::vector<std::shared_ptr<CommunicatorImpl>> ranks_;
+};
+
+CollectiveRequest Barrier() { return {.collective = Collective::kBarrier}; }
+
+Block BlockOf(std::vector<std::int32_t>& values) {
+  return {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(std::int32_t)};
+}
+
+/// all_reduce(SUM) of `values` in place.
+CollectiveRequest SumOf(std::vector<std::int32_t>& values) {
+  return {.collective = Collective::kAllReduce,
+          .dtype = DataType::kInt32,
+          .reduce_op = ReduceOp::kSum,
+          .inputs = {BlockOf(values)},
+          .outputs = {BlockOf(values)}};
+}
+
+class CommunicatorTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(CommunicatorTest, RunsEveryCollectiveSyncAndAsync) {
+  const int ranks = GetParam();
+  for (const bool async : {false, true}) {
+    LocalGroup group(ranks);
+    const std::vector<CollectiveCase> cases = AllCases(ranks, kChunkElements, async ? 7 : 3);
+    std::vector<CaseMemory> memory(cases.begin(), cases.end());
+    group.RunAll([&](int rank, Communicator& communicator) {
+      std::vector<std::shared_ptr<Operation>> operations;
+      for (CaseMemory& one : memory)
+        operations.push_back(communicator.Submit({one.RequestFor(rank)}, {.async = async}));
+      for (const auto& operation : operations) {
+        const Status status = operation->Wait(Nanoseconds(0));
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+    });
+    for (const CaseMemory& one : memory) EXPECT_EQ(one.FirstError(), "");
+  }
+}
+
+class PointToPointTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(PointToPointTest, SendsAndReceivesInAnyOrderOfTags) {
+  const int ranks = GetParam();
+  constexpr int kTags = 100;  // More than a channel announces at once.
+  LocalGroup group(ranks);
+  group.RunAll([&](int rank, Communicator& communicator) {
+    const int next = (rank + 1) % ranks;
+    const int previous = (rank + ranks - 1) % ranks;
+    std::vector<std::vector<std::int32_t>> sent, received;
+    for (int tag = 0; tag < kTags; ++tag) {
+      const auto count = static_cast<std::size_t>(tag == 50 ? 200'003 : tag);
+      sent.push_back(std::vector<std::int32_t>(count, rank * 1000 + tag));
+      received.push_back(std::vector<std::int32_t>(count, -1));
+    }
+    std::vector<std::shared_ptr<Operation>> operations;
+    for (int tag = 0; tag < kTags; ++tag)
+      operations.push_back(communicator.Send(BlockOf(sent[static_cast<std::size_t>(tag)]),
+                                             DataType::kInt32, next, tag, {}));
+    for (int tag = kTags - 1; tag >= 0; --tag)
+      operations.push_back(communicator.Receive(BlockOf(received[static_cast<std::size_t>(tag)]),
+                                                DataType::kInt32, previous, tag, {}));
+    for (const auto& operation : operations) {
+      const Status status = operation->Wait(Nanoseconds(0));
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    for (int tag = 0; tag < kTags; ++tag)
+      for (const std::int32_t value : received[static_cast<std::size_t>(tag)])
+        ASSERT_EQ(value, previous * 1000 + tag);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorTest, ::testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, PointToPointTest, ::testing::Values(2, 3, 4, 5, 8));
+
+/// A ring: not among the algorithms that ship. Each rank passes on what it received last; a shard
+/// needs ranks - 1 hops, each one iteration later than the one before.
+Schedule AllGatherRing(const AlgorithmInput& input) {
+  const int me = input.rank;
+  const int left = (me + input.ranks - 1) % input.ranks;
+  ScheduleBuilder builder("ring", Collective::kAllGather, me, input.ranks);
+  builder.SubSlots(input.ranks).Lag(0);
+  builder.Wait(kAllPeers, Channel::kConsumed, kLongestBlock, kPreviousInSlot);
+  builder.Copy(Stage(me, me), Input(0));
+  builder.Copy(Output(me), Input(0));
+  builder.Signal(Channel::kReady, kLongestBlock);
+  for (int hop = 1; hop < input.ranks; ++hop) {
+    const int shard = (me + input.ranks - hop) % input.ranks;
+    builder.Lag(hop);
+    builder.Wait(left, hop == 1 ? Channel::kReady : Channel::kResult, Output(shard));
+    builder.Get(Output(shard), Stage(left, shard));
+  }
+  return builder.Build();
+}
+
+TEST(AlgorithmRegistrationTest, ANewAlgorithmRunsOnTheSameExecutor) {
+  // Two ranks: one hop, so that the ring above needs no forwarding signal.
+  AlgorithmTable table = AlgorithmTable::Default();
+  table.Clear(Collective::kAllGather);
+  table.Add(Collective::kAllGather, std::size_t{1} << 40, AllGatherRing);
+  LocalGroup group(2, 60s, table);
+  CaseMemory memory({Collective::kAllGather, ReduceOp::kNone, 2, -1, {300, 300}, 4});
+  group.RunAll([&](int rank, Communicator& communicator) {
+    const auto operation = communicator.Submit({memory.RequestFor(rank)}, {.async = false});
+    EXPECT_TRUE(operation->status().ok()) << operation->status().message();
+  });
+  EXPECT_EQ(memory.FirstError(), "");
+}
+
+TEST(CommunicatorFailureTest, AMissingRankIsNamedAtTheDeadline) {
+  LocalGroup group(3, 200ms);
+  group.RunAll([](int rank, Communicator& communicator) {
+    if (rank == 1) return;
+    const auto operation = communicator.Submit({Barrier()}, {.async = rank == 0});
+    const Status status = operation->Wait(Nanoseconds(0));
+    EXPECT_EQ(status.code(), StatusCode::kTimeout);
+    EXPECT_NE(status.message().find("missing: rank 1"), std::string::npos) << status.message();
+  });
+}
+
+TEST(CommunicatorFailureTest, AWrongRequestFailsHereAndAtThePeers) {
+  LocalGroup group(2);
+  group.RunAll([](int rank, Communicator& communicator) {
+    std::vector<std::int32_t> values(4), fewer(3);
+    CollectiveRequest request = SumOf(values);
+    if (rank == 1) request.outputs = {BlockOf(fewer)};
+    const auto operation = communicator.Submit({request}, {.async = false});
+    EXPECT_EQ(operation->status().code(),
+              rank == 1 ? StatusCode::kInvalidArgument : StatusCode::kMismatch)
+        << operation->status().message();
+  });
+}
+
+TEST(CommunicatorFailureTest, TheSameWrongRequestEverywhereLeavesTheGroupUsable) {
+  LocalGroup group(2);
+  group.RunAll([](int rank, Communicator& communicator) {
+    std::vector<std::int32_t> values(4, rank + 1);
+    CollectiveRequest wrong = SumOf(values);
+    wrong.inputs.clear();
+    EXPECT_EQ(communicator.Submit({wrong}, {.async = false})->status().code(),
+              StatusCode::kInvalidArgument);
+    const auto operation = communicator.Submit({SumOf(values)}, {.async = false});
+    EXPECT_TRUE(operation->status().ok()) << operation->status().message();
+    EXPECT_EQ(values, std::vector<std::int32_t>(4, 3));
+  });
+}
+
+TEST(CommunicatorFailureTest, AbortWakesThisRankAndItsPeers) {
+  LocalGroup group(2);
+  const auto waiting = group[0].Submit({Barrier()}, {.async = true});
+  std::vector<std::int32_t> values(4);
+  const auto receiving = group[0].Receive(BlockOf(values), DataType::kInt32, 1, 0, {});
+  group[0].Abort("the test says so");
+  EXPECT_EQ(waiting->Wait(Nanoseconds(0)).code(), StatusCode::kAborted);
+  EXPECT_EQ(receiving->Wait(Nanoseconds(0)).code(), StatusCode::kAborted);
+  const auto later = group[1].Submit({Barrier()}, {.async = false});
+  EXPECT_EQ(later->status().code(), StatusCode::kAborted);
+  EXPECT_NE(later->status().message().find("the test says so"), std::string::npos);
+}
+
+TEST(CommunicatorFailureTest, ARankThatLeftIsNamed) {
+  LocalGroup group(2);
+  std::vector<std::int32_t> values(4);
+  group.RunAll([](int, Communicator& communicator) {
+    EXPECT_TRUE(communicator.Submit({Barrier()}, {.async = false})->status().ok());
+  });
+  group[1].Shutdown();
+  const auto operation = group[0].Submit({Barrier()}, {.async = false});
+  EXPECT_EQ(operation->status().code(), StatusCode::kPeerLost);
+  EXPECT_NE(operation->status().message().find("rank 1"), std::string::npos);
+  EXPECT_EQ(group[1].Submit({Barrier()}, {.async = false})->status().code(),
+            StatusCode::kAborted);
+}
+
+TEST(CommunicatorProgressTest, GroupsUsedInOppositeOrderComplete) {
+  LocalGroup first(2), second(2);
+  std::thread other([&] {
+    const auto b = second[1].Submit({Barrier()}, {.async = true});
+    const auto a = first[1].Submit({Barrier()}, {.async = true});
+    EXPECT_TRUE(b->Wait(Nanoseconds(0)).ok());
+    EXPECT_TRUE(a->Wait(Nanoseconds(0)).ok());
+  });
+  const auto a = first[0].Submit({Barrier()}, {.async = true});
+  const auto b = second[0].Submit({Barrier()}, {.async = true});
+  EXPECT_TRUE(a->Wait(Nanoseconds(0)).ok());
+  EXPECT_TRUE(b->Wait(Nanoseconds(0)).ok());
+  other.join();
+}
+
+TEST(CommunicatorProgressTest, LanesProgressIndependently) {
+  LocalGroup group(2);
+  std::vector<std::int32_t> mine(10, 1), theirs(10, 2), all(20);
+  CollectiveRequest gather{.collective = Collective::kAllGather,
+                           .dtype = DataType::kInt32,
+                           .inputs = {BlockOf(mine)},
+                           .outputs = {{BlockOf(all).data, 40}, {BlockOf(all).data + 40, 40}}};
+  std::vector<std::int32_t> sum0(5, 1), sum1(5, 2);
+  // Rank 0 has issued the gather, rank 1 has not; the reduction after it completes all the same.
+  const auto gathering = group[0].Submit({gather}, {.async = true});
+  const auto reducing = group[0].Submit({SumOf(sum0)}, {.async = true});
+  Communicator& peer = group[1];
+  CollectiveRequest peer_gather = gather;
+  std::vector<std::int32_t> peer_all(20);
+  peer_gather.inputs = {BlockOf(theirs)};
+  peer_gather.outputs = {{BlockOf(peer_all).data, 40}, {BlockOf(peer_all).data + 40, 40}};
+  // The peer's gather must wait for the sum that writes its input.
+  const auto peer_gathering = peer.Submit({peer_gather}, {.async = true});
+  const auto peer_reducing = peer.Submit({SumOf(sum1)}, {.async = true});
+  EXPECT_TRUE(reducing->Wait(Nanoseconds(0)).ok());
+  EXPECT_TRUE(peer_reducing->Wait(Nanoseconds(0)).ok());
+  EXPECT_TRUE(gathering->Wait(Nanoseconds(0)).ok());
+  EXPECT_TRUE(peer_gathering->Wait(Nanoseconds(0)).ok());
+  EXPECT_EQ(sum0, std::vector<std::int32_t>(5, 3));
+  EXPECT_EQ(all[19], 2);
+}
+
+TEST(CommunicatorProgressTest, AnOverlappingOperationOfTheOtherLaneRunsAfter) {
+  LocalGroup group(2);
+  group.RunAll([](int rank, Communicator& communicator) {
+    std::vector<std::int32_t> values(5000, rank + 1), all(10000);
+    const auto sum = communicator.Submit({SumOf(values)}, {.async = true});
+    CollectiveRequest gather{.collective = Collective::kAllGather,
+                             .dtype = DataType::kInt32,
+                             .inputs = {BlockOf(values)},
+                             .outputs = {{BlockOf(all).data, 20000},
+                                         {BlockOf(all).data + 20000, 20000}}};
+    const auto gathered = communicator.Submit({gather}, {.async = true});
+    EXPECT_TRUE(gathered->Wait(Nanoseconds(0)).ok());
+    EXPECT_EQ(all, std::vector<std::int32_t>(10000, 3));
+    EXPECT_TRUE(sum->done());
+  });
+}
+
+TEST(CommunicatorProgressTest, BuffersLiveUntilDoneAndNoLonger) {
+  LocalGroup group(2);
+  auto buffers = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = buffers;
+  auto dropped = group[0].Submit({Barrier()}, {.async = true, .keepalive = std::move(buffers)});
+  dropped.reset();
+  EXPECT_FALSE(alive.expired());
+  const auto peer = group[1].Submit({Barrier()}, {.async = true});
+  EXPECT_TRUE(peer->Wait(Nanoseconds(0)).ok());
+  ShutdownProcess();  // Joins the thread that drops them.
+  EXPECT_TRUE(alive.expired());
+}
+
+TEST(CommunicatorProgressTest, CallbacksRunOnceOffTheProgressThread) {
+  LocalGroup group(2);
+  std::atomic<int> calls{0};
+  const auto operation = group[0].Submit({Barrier()}, {.async = true});
+  operation->OnDone([&] { ++calls; });
+  EXPECT_TRUE(group[1].Submit({Barrier()}, {.async = false})->status().ok());
+  ShutdownProcess();
+  EXPECT_EQ(calls, 1);
+  operation->OnDone([&] { ++calls; });
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(CommunicatorProgressTest, WaitTimesOutAndTheOperationCompletesLater) {
+  LocalGroup group(2);
+  const auto operation = group[0].Submit({Barrier()}, {.async = true});
+  const TimePoint before = SteadyClock().Now();
+  EXPECT_EQ(operation->Wait(20ms).code(), StatusCode::kTimeout);
+  EXPECT_GE(SteadyClock().Now() - before, 20ms);
+  EXPECT_TRUE(group[1].Submit({Barrier()}, {.async = false})->status().ok());
+  EXPECT_TRUE(operation->Wait(Nanoseconds(0)).ok());
+}
+
+TEST(CommunicatorTest, CreateRefusesRanksOutOfRange) {
+  CommunicatorOptions options;
+  options.rank = 2;
+  options.ranks = 2;
+  EXPECT_EQ(Communicator::Create(std::move(options)).status().code(),
+            StatusCode::kInvalidArgument);
+  CommunicatorOptions many;
+  many.ranks = 65;
+  EXPECT_EQ(Communicator::Create(std::move(many)).status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tidegate

@@ -1,0 +1,239 @@
+#include "collectives/executor/execution.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/prepared_call.h"
+#include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/collective_case.h"
+
+namespace tidegate {
+namespace {
+
+using testing::AllCases;
+using testing::CaseMemory;
+using testing::CollectiveCase;
+
+constexpr std::size_t kStageBytes = 16384;
+/// Elements of int32 in a chunk of a schedule with one sub-slot, half a slot each.
+constexpr int kChunkElements = static_cast<int>(kStageBytes / 4 / sizeof(std::int32_t));
+
+/// Runs cases over a loopback group on one thread that advances a random rank by a random number of
+/// steps, while every rank sees its peers' progress late, at random.
+class Adversary {
+ public:
+  Adversary(int ranks, std::uint32_t seed)
+      : ranks_(ranks), random_(seed), group_(ranks, kStageBytes) {
+    for (int rank = 0; rank < ranks; ++rank)
+      executions_.emplace_back(group_.transport(rank), /*lane=*/0);
+    group_.set_visibility([this](int, int) { return random_() % 4 != 0; });
+  }
+
+  /// All ranks run all cases in order, each at its own pace. Empty when every result is right.
+  std::string Run(const std::vector<CollectiveCase>& cases, const AlgorithmTable& table) {
+    std::vector<CaseMemory> memory(cases.begin(), cases.end());
+    std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
+    std::vector<std::unique_ptr<PreparedCall>> running(next.size());
+    std::vector<std::unique_ptr<Schedule>> schedules(next.size());
+    std::size_t unfinished = next.size();
+    for (std::uint64_t round = 0; unfinished > 0; ++round) {
+      if (round > 50'000'000) return "no progress: a deadlock";
+      const std::size_t rank = random_() % next.size();
+      if (next[rank] == cases.size()) continue;
+      if (running[rank] == nullptr) {
+        const CollectiveRequest request = memory[next[rank]].RequestFor(static_cast<int>(rank));
+        const Algorithm algorithm = table.Choose(request.collective, MessageBytes(request));
+        schedules[rank] = std::make_unique<Schedule>(
+            algorithm({.rank = static_cast<int>(rank),
+                       .ranks = ranks_,
+                       .root = std::max(request.root, 0)}));
+        running[rank] = std::make_unique<PreparedCall>(
+            Prepare(request, *schedules[rank], next[rank] + 1, kStageBytes, 1 << 30));
+        const Status started = Start(executions_[rank], *running[rank]);
+        if (!started.ok()) return started.message();
+      }
+      const Result<Execution::Outcome> outcome =
+          executions_[rank].Advance(static_cast<int>(random_() % 4));
+      if (!outcome.ok()) return outcome.status().message();
+      if (outcome.value() == Execution::Outcome::kBlocked) continue;
+      running[rank] = nullptr;
+      if (++next[rank] == cases.size()) --unfinished;
+    }
+    for (const CaseMemory& one : memory)
+      if (std::string error = one.FirstError(); !error.empty()) return error;
+    return "";
+  }
+
+  static Status Start(Execution& execution, const PreparedCall& call) {
+    return execution.Start({.schedule = call.schedule,
+                            .inputs = call.inputs,
+                            .outputs = call.outputs,
+                            .fingerprint = call.fingerprint,
+                            .kernel = call.kernel,
+                            .element_bytes = call.element_bytes,
+                            .splits = call.splits,
+                            .wide_slots = call.wide_slots,
+                            .streaming = call.streaming});
+  }
+
+ private:
+  const int ranks_;
+  std::mt19937 random_;
+  LoopbackGroup group_;
+  std::vector<Execution> executions_;
+};
+
+class ExecutionTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ExecutionTest, EveryCollectiveIsRightInOrderWhateverTheTiming) {
+  const int ranks = GetParam();
+  for (std::uint32_t seed = 1; seed <= 3; ++seed) {
+    Adversary adversary(ranks, seed);
+    EXPECT_EQ(adversary.Run(AllCases(ranks, kChunkElements, seed), AlgorithmTable::Default()), "");
+  }
+}
+
+TEST_P(ExecutionTest, SequencesInRandomOrderReuseSlotsSafely) {
+  const int ranks = GetParam();
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    std::vector<CollectiveCase> cases = AllCases(ranks, kChunkElements, seed);
+    std::mt19937 random(seed);
+    std::shuffle(cases.begin(), cases.end(), random);
+    cases.resize(std::min<std::size_t>(cases.size(), 12));
+    Adversary adversary(ranks, seed);
+    ASSERT_EQ(adversary.Run(cases, AlgorithmTable::Default()), "") << "seed " << seed;
+  }
+}
+
+TEST_P(ExecutionTest, OneShotAndTwoShotAllReduceGiveEqualResults) {
+  const int ranks = GetParam();
+  AlgorithmTable table;
+  for (const Algorithm algorithm : {AllReduceOneShot, AllReduceTwoShot}) {
+    table.Clear(Collective::kAllReduce);
+    table.Add(Collective::kAllReduce, std::size_t{1} << 40, algorithm);
+    Adversary adversary(ranks, 5);
+    EXPECT_EQ(adversary.Run({{Collective::kAllReduce, ReduceOp::kSum, ranks, -1,
+                              {3 * kChunkElements + 5}, 9}},
+                            table),
+              "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ExecutionTest, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+/// Two ranks that begin one call each.
+class MismatchTest : public ::testing::Test {
+ protected:
+  Result<Execution::Outcome> Begin(int rank, const CollectiveCase& test_case) {
+    const auto i = static_cast<std::size_t>(rank);
+    memory_[i] = std::make_unique<CaseMemory>(test_case);
+    const CollectiveRequest request = memory_[i]->RequestFor(rank);
+    const Algorithm algorithm = AlgorithmTable::Default().Choose(request.collective, 1);
+    schedules_[i] = algorithm({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
+    calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, 1 << 30);
+    const Status started = Adversary::Start(executions_[i], calls_[i]);
+    if (!started.ok()) return started;
+    return executions_[i].Advance();
+  }
+
+  void ExpectBothFail(const CollectiveCase& zero, const CollectiveCase& one,
+                      const std::string& text) {
+    const Result<Execution::Outcome> first = Begin(0, zero);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(first.value(), Execution::Outcome::kBlocked);
+    const Result<Execution::Outcome> second = Begin(1, one);
+    const Result<Execution::Outcome> again = executions_[0].Advance();
+    for (const Result<Execution::Outcome>* result : {&second, &again}) {
+      ASSERT_FALSE(result->ok());
+      EXPECT_EQ(result->status().code(), StatusCode::kMismatch);
+      EXPECT_NE(result->status().message().find(text), std::string::npos)
+          << result->status().message();
+    }
+  }
+
+  LoopbackGroup group_{2, kStageBytes};
+  std::vector<Execution> executions_{Execution(group_.transport(0), 0),
+                                     Execution(group_.transport(1), 0)};
+  std::unique_ptr<CaseMemory> memory_[2];
+  Schedule schedules_[2];
+  PreparedCall calls_[2];
+};
+
+TEST_F(MismatchTest, DifferentCollectivesFailOnBothSides) {
+  ExpectBothFail({Collective::kAllGather, ReduceOp::kNone, 2, -1, {4, 4}, 1},
+                 {Collective::kAllReduce, ReduceOp::kSum, 2, -1, {8}, 1},
+                 "all_reduce(SUM, int32, 8 elements) seq 1");
+}
+
+TEST_F(MismatchTest, DifferentCountsFailOnBothSides) {
+  ExpectBothFail({Collective::kAllReduce, ReduceOp::kSum, 2, -1, {9}, 1},
+                 {Collective::kAllReduce, ReduceOp::kSum, 2, -1, {8}, 1}, "9 elements");
+}
+
+TEST_F(MismatchTest, DifferentReductionsFailOnBothSides) {
+  ExpectBothFail({Collective::kAllReduce, ReduceOp::kSum, 2, -1, {8}, 1},
+                 {Collective::kAllReduce, ReduceOp::kMax, 2, -1, {8}, 1}, "MAX");
+}
+
+TEST_F(MismatchTest, DifferentRootsFailOnBothSides) {
+  ExpectBothFail({Collective::kBroadcast, ReduceOp::kNone, 2, 0, {8}, 1},
+                 {Collective::kBroadcast, ReduceOp::kNone, 2, 1, {8}, 1}, "root 1");
+}
+
+TEST_F(MismatchTest, DifferentCutsOfOneTotalFailOnBothSides) {
+  ExpectBothFail({Collective::kAllGather, ReduceOp::kNone, 2, -1, {3, 5}, 1},
+                 {Collective::kAllGather, ReduceOp::kNone, 2, -1, {5, 3}, 1}, "parts differ");
+}
+
+TEST_F(MismatchTest, AllToAllNamesThePairWhoseSplitsDiffer) {
+  ExpectBothFail({Collective::kAllToAll, ReduceOp::kNone, 2, -1, {1, 2, 3, 4}, 1},
+                 {Collective::kAllToAll, ReduceOp::kNone, 2, -1, {1, 5, 3, 4}, 1},
+                 "sends 8 bytes to rank 1");
+}
+
+TEST_F(MismatchTest, LeavesOutputsAlone) {
+  ASSERT_TRUE(Begin(0, {Collective::kAllReduce, ReduceOp::kSum, 2, -1, {8}, 1}).ok());
+  ASSERT_FALSE(Begin(1, {Collective::kAllReduce, ReduceOp::kMax, 2, -1, {8}, 1}).ok());
+  const auto* output =
+      reinterpret_cast<const std::int32_t*>(memory_[1]->RequestFor(1).outputs[0].data);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(output[i], -123456);
+}
+
+TEST_F(MismatchTest, ARefusalFailsThePeer) {
+  Fingerprint fingerprint;
+  fingerprint.sequence = 1;
+  fingerprint.collective = Collective::kAllReduce;
+  executions_[1].Refuse(fingerprint);
+  const Result<Execution::Outcome> outcome =
+      Begin(0, {Collective::kAllReduce, ReduceOp::kSum, 2, -1, {8}, 1});
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_NE(outcome.status().message().find("refused"), std::string::npos);
+}
+
+TEST_F(MismatchTest, ACallInTheOtherLaneIsFound) {
+  Execution other(group_.transport(1), 1);
+  Fingerprint fingerprint;
+  fingerprint.sequence = 1;
+  fingerprint.collective = Collective::kReduceScatter;
+  other.Refuse(fingerprint);
+  ASSERT_TRUE(Begin(0, {Collective::kAllGather, ReduceOp::kNone, 2, -1, {4, 4}, 1}).ok());
+  Fingerprint theirs;
+  EXPECT_EQ(executions_[0].PeerInOtherLane(&theirs), 1);
+  EXPECT_EQ(theirs.collective, Collective::kReduceScatter);
+}
+
+TEST_F(MismatchTest, NamesThePeersItWaitsFor) {
+  ASSERT_TRUE(Begin(0, {Collective::kAllGather, ReduceOp::kNone, 2, -1, {4, 4}, 1}).ok());
+  std::vector<int> peers;
+  executions_[0].AwaitedPeers(&peers);
+  EXPECT_EQ(peers, std::vector<int>{1});
+}
+
+}  // namespace
+}  // namespace tidegate

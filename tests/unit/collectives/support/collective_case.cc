@@ -1,0 +1,164 @@
+#include "tests/unit/collectives/support/collective_case.h"
+
+#include <algorithm>
+
+namespace tidegate::testing {
+
+std::string Describe(const CollectiveCase& test_case) {
+  std::string text(NameOf(test_case.collective));
+  text += " " + std::string(NameOf(test_case.reduce_op)) + " ranks " +
+          std::to_string(test_case.ranks) + " root " + std::to_string(test_case.root) + " counts";
+  for (const int count : test_case.counts) text += " " + std::to_string(count);
+  return text + " seed " + std::to_string(test_case.seed);
+}
+
+std::int32_t CaseMemory::InputValue(int rank, int block, int index) const {
+  std::uint32_t x = case_.seed + static_cast<std::uint32_t>(rank) * 7919u +
+                    static_cast<std::uint32_t>(block) * 104729u +
+                    static_cast<std::uint32_t>(index) * 2654435761u;
+  x ^= x >> 15;
+  x *= 0x2c1b3c6du;
+  x ^= x >> 12;
+  return static_cast<std::int32_t>(x % 2000u) - 1000;
+}
+
+CaseMemory::Values CaseMemory::MakeInput(int rank, int block, int count) const {
+  Values values(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = InputValue(rank, block, i);
+  return values;
+}
+
+CaseMemory::Values CaseMemory::Reduced(int block, int count) const {
+  Values values = MakeInput(0, block, count);
+  for (int rank = 1; rank < case_.ranks; ++rank) {
+    const Values other = MakeInput(rank, block, count);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = case_.reduce_op == ReduceOp::kMax ? std::max(values[i], other[i])
+                                                    : values[i] + other[i];
+  }
+  return values;
+}
+
+void CaseMemory::Expect(int rank, Values values) {
+  const auto row = static_cast<std::size_t>(rank);
+  outputs_[row].push_back(Values(values.size(), -123456));
+  expected_[row].push_back(std::move(values));
+}
+
+CaseMemory::CaseMemory(const CollectiveCase& test_case)
+    : case_(test_case),
+      inputs_(static_cast<std::size_t>(test_case.ranks)),
+      outputs_(inputs_.size()),
+      expected_(inputs_.size()) {
+  const int ranks = case_.ranks;
+  const auto& counts = case_.counts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto& inputs = inputs_[static_cast<std::size_t>(rank)];
+    const auto count = [&](int i) { return counts[static_cast<std::size_t>(i)]; };
+    switch (case_.collective) {
+      case Collective::kAllGather:
+        inputs.push_back(MakeInput(rank, 0, count(rank)));
+        for (int from = 0; from < ranks; ++from) Expect(rank, MakeInput(from, 0, count(from)));
+        break;
+      case Collective::kReduceScatter:
+        for (int to = 0; to < ranks; ++to) inputs.push_back(MakeInput(rank, to, count(to)));
+        Expect(rank, Reduced(rank, count(rank)));
+        break;
+      case Collective::kAllReduce:
+        inputs.push_back(MakeInput(rank, 0, count(0)));
+        Expect(rank, Reduced(0, count(0)));
+        break;
+      case Collective::kBroadcast:
+        if (rank == case_.root) inputs.push_back(MakeInput(rank, 0, count(0)));
+        Expect(rank, MakeInput(case_.root, 0, count(0)));
+        if (rank == case_.root) outputs_[static_cast<std::size_t>(rank)] = inputs;
+        break;
+      case Collective::kReduce:
+        inputs.push_back(MakeInput(rank, 0, count(0)));
+        if (rank == case_.root) Expect(rank, Reduced(0, count(0)));
+        break;
+      case Collective::kGather:
+        inputs.push_back(MakeInput(rank, 0, count(0)));
+        if (rank == case_.root)
+          for (int from = 0; from < ranks; ++from) Expect(rank, MakeInput(from, 0, count(0)));
+        break;
+      case Collective::kScatter:
+        if (rank == case_.root)
+          for (int to = 0; to < ranks; ++to) inputs.push_back(MakeInput(rank, to, count(0)));
+        Expect(rank, MakeInput(case_.root, rank, count(0)));
+        break;
+      case Collective::kAllToAll:
+        for (int to = 0; to < ranks; ++to)
+          inputs.push_back(MakeInput(rank, to, count(rank * ranks + to)));
+        for (int from = 0; from < ranks; ++from)
+          Expect(rank, MakeInput(from, rank, count(from * ranks + rank)));
+        break;
+      case Collective::kBarrier:
+        break;
+    }
+  }
+}
+
+CollectiveRequest CaseMemory::RequestFor(int rank) {
+  const auto blocks = [](std::vector<Values>& tensors) {
+    std::vector<Block> result;
+    for (Values& tensor : tensors)
+      result.push_back({reinterpret_cast<std::byte*>(tensor.data()),
+                        tensor.size() * sizeof(std::int32_t)});
+    return result;
+  };
+  const auto row = static_cast<std::size_t>(rank);
+  return {.collective = case_.collective,
+          .dtype = DataType::kInt32,
+          .reduce_op = case_.reduce_op,
+          .root = case_.root,
+          .inputs = blocks(inputs_[row]),
+          .outputs = blocks(outputs_[row])};
+}
+
+std::string CaseMemory::FirstError() const {
+  for (std::size_t rank = 0; rank < expected_.size(); ++rank)
+    for (std::size_t block = 0; block < expected_[rank].size(); ++block)
+      for (std::size_t i = 0; i < expected_[rank][block].size(); ++i)
+        if (outputs_[rank][block][i] != expected_[rank][block][i])
+          return Describe(case_) + ": rank " + std::to_string(rank) + " block " +
+                 std::to_string(block) + " index " + std::to_string(i) + " is " +
+                 std::to_string(outputs_[rank][block][i]) + ", expected " +
+                 std::to_string(expected_[rank][block][i]);
+  return "";
+}
+
+std::vector<CollectiveCase> AllCases(int ranks, int chunk_elements, std::uint32_t seed) {
+  std::vector<CollectiveCase> cases;
+  const auto add = [&](Collective collective, ReduceOp op, int root, std::vector<int> counts) {
+    cases.push_back({collective, op, ranks, root, std::move(counts), ++seed});
+  };
+  const auto n = static_cast<std::size_t>(ranks);
+  const std::vector<int> sizes = {0, 1, 7, chunk_elements + 1, 5 * chunk_elements + 3};
+  for (const int size : sizes) {
+    add(Collective::kAllGather, ReduceOp::kNone, -1, std::vector<int>(n, size));
+    add(Collective::kReduceScatter, ReduceOp::kSum, -1, std::vector<int>(n, size));
+    add(Collective::kAllReduce, ReduceOp::kMax, -1, {size});
+    add(Collective::kAllReduce, ReduceOp::kSum, -1, {size * ranks});
+    add(Collective::kAllToAll, ReduceOp::kNone, -1, std::vector<int>(n * n, size));
+    for (int root = 0; root < ranks; root += 2) {
+      add(Collective::kBroadcast, ReduceOp::kNone, root, {size});
+      add(Collective::kReduce, ReduceOp::kSum, root, {size});
+      add(Collective::kGather, ReduceOp::kNone, root, {size});
+      add(Collective::kScatter, ReduceOp::kNone, root, {size});
+    }
+  }
+  std::vector<int> uneven(n);
+  std::vector<int> uneven_pairs(n * n);
+  for (std::size_t i = 0; i < uneven.size(); ++i)
+    uneven[i] = static_cast<int>(i % 3) * chunk_elements + static_cast<int>(i);
+  for (std::size_t i = 0; i < uneven_pairs.size(); ++i)
+    uneven_pairs[i] = static_cast<int>((i * 7) % 5) * chunk_elements / 2;
+  add(Collective::kAllGather, ReduceOp::kNone, -1, uneven);
+  add(Collective::kReduceScatter, ReduceOp::kSum, -1, uneven);
+  add(Collective::kAllToAll, ReduceOp::kNone, -1, uneven_pairs);
+  add(Collective::kBarrier, ReduceOp::kNone, -1, {0});
+  return cases;
+}
+
+}  // namespace tidegate::testing

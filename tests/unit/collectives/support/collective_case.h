@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/executor/request.h"
+
+namespace tidegate::testing {
+
+/// One collective over int32 with data that differs from rank to rank, and what must come out.
+struct CollectiveCase {
+  Collective collective = Collective::kAllGather;
+  ReduceOp reduce_op = ReduceOp::kNone;
+  int ranks = 1;
+  int root = 0;
+  /// Elements of rank i's block (all_gather, reduce_scatter), of the tensor (the first entry; all
+  /// others but all_to_all), or of the block from rank i to rank j at [i * ranks + j] (all_to_all).
+  std::vector<int> counts;
+  std::uint32_t seed = 1;
+};
+
+std::string Describe(const CollectiveCase& test_case);
+
+/// The memory of all ranks for one case.
+class CaseMemory {
+ public:
+  explicit CaseMemory(const CollectiveCase& test_case);
+
+  CollectiveRequest RequestFor(int rank);
+  /// Empty when every rank's outputs are right, else the first difference.
+  std::string FirstError() const;
+
+ private:
+  using Values = std::vector<std::int32_t>;
+
+  std::int32_t InputValue(int rank, int block, int index) const;
+  Values MakeInput(int rank, int block, int count) const;
+  Values Reduced(int block, int count) const;
+  void Expect(int rank, Values values);
+
+  const CollectiveCase case_;
+  // By rank, then by block; each block a vector of its own, so that nothing is adjacent by accident.
+  std::vector<std::vector<Values>> inputs_;
+  std::vector<std::vector<Values>> outputs_;
+  std::vector<std::vector<Values>> expected_;
+};
+
+/// Cases of every collective for `ranks`: empty, single, odd and uneven counts and ones that take
+/// several chunks of `chunk_elements`.
+std::vector<CollectiveCase> AllCases(int ranks, int chunk_elements, std::uint32_t seed);
+
+}  // namespace tidegate::testing
