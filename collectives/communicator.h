@@ -47,14 +47,16 @@ class Communicator {
   virtual ~Communicator() = default;
 
   /// Runs the requests, which must be of one kind of collective, one after the other as one
-  /// operation. A request that is wrong on its face fails with kInvalidArgument or kUnsupported
+  /// operation. The group's first operation attaches on the calling thread, async or not: it may
+  /// block while another rank makes the segment. A sync call returns a done operation, unless a
+  /// signal interrupted it behind others in the queue. A request that is wrong on its face fails with kInvalidArgument or kUnsupported
   /// before anything is written, and ranks that wait for this one are told so.
   virtual std::shared_ptr<Operation> Submit(std::vector<CollectiveRequest> requests,
                                             SubmitOptions options) = 0;
 
   /// Records that this rank refused a call of `collective` before it got here (for example a tensor
   /// that is not contiguous): takes the call's place in the order, so that peers which made the call
-  /// fail at once, naming this rank and `reason`. Returns without waiting.
+  /// fail at once, naming this rank. `reason` goes to the log. Waits for no peer's call.
   virtual void Refuse(Collective collective, const std::string& reason) = 0;
 
   /// `dtype` is part of the match: both ends must agree on it and on the bytes.

@@ -57,14 +57,14 @@ CommunicatorImpl::~CommunicatorImpl() {
 Status CommunicatorImpl::Usable() const {
   if (generation_ != ProcessRuntime::Generation())
     return Status(StatusCode::kAborted,
-                  "this process was forked after group '" + options_.group_name +
-                      "' was made, which only works in the process that made it; make the group "
+                  "this process was forked after group " + options_.group_name +
+                      " was made, which only works in the process that made it; make the group "
                       "after the fork, or start workers by spawn");
   const std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
   if (closed_)
-    return Status(StatusCode::kAborted, "group '" + options_.group_name +
-                                            "' was shut down on this rank; make a new group");
+    return Status(StatusCode::kAborted, "group " + options_.group_name +
+                                            " was shut down on this rank; make a new group");
   return Status();
 }
 
@@ -83,8 +83,8 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::EnsureAtta
   const std::lock_guard lock(mutex_);
   if (!attachment.ok()) {
     const Status status = attachment.status();
-    failure_ = Status(status.code(), "rank " + std::to_string(rank()) + " cannot join group '" +
-                                         options_.group_name + "' [" + std::to_string(ranks()) +
+    failure_ = Status(status.code(), "rank " + std::to_string(rank()) + " cannot join group " +
+                                         options_.group_name + " [" + std::to_string(ranks()) +
                                          " ranks]: " + status.message());
     return failure_;
   }
@@ -127,8 +127,8 @@ std::shared_ptr<Operation> CommunicatorImpl::NewOperation(const std::string& nam
 std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(const std::string& name,
                                                              Status status) {
   std::shared_ptr<Operation> operation = NewOperation(name, sequence(), nullptr);
-  operation->Complete(Status(status.code(), name + " in group '" + options_.group_name +
-                                                "' on rank " + std::to_string(rank()) + ": " +
+  operation->Complete(Status(status.code(), name + " in group " + options_.group_name +
+                                                " on rank " + std::to_string(rank()) + ": " +
                                                 status.message()));
   return operation;
 }
@@ -205,8 +205,8 @@ void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) 
         task, /*may_take=*/false);
   }
   if (LogEnabled(LogLevel::kInfo))
-    Log(LogLevel::kInfo, "refused " + std::string(NameOf(collective)) + " in group '" +
-                             options_.group_name + "': " + reason);
+    Log(LogLevel::kInfo, "refused " + std::string(NameOf(collective)) + " in group " +
+                             options_.group_name + ": " + reason);
   ProcessRuntime::Get().engine().Notify(shared_from_this());
 }
 
@@ -266,8 +266,8 @@ void CommunicatorImpl::Abort(const std::string& reason) {
     if (closed_) return;
     group = attached_;
     if (group == nullptr && failure_.ok())
-      failure_ = Status(StatusCode::kAborted, "group '" + options_.group_name +
-                                                  "' was aborted on " + who + ": " + reason);
+      failure_ = Status(StatusCode::kAborted, "group " + options_.group_name +
+                                                  " was aborted on " + who + ": " + reason);
   }
   if (group == nullptr) return;
   group->context.Fail(StatusCode::kAborted, rank(),

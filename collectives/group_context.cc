@@ -14,7 +14,7 @@ GroupContext::GroupContext(std::string name, Attachment attachment,
 
 void GroupContext::Fail(StatusCode code, int culprit, const std::string& text) {
   if (!failed() && LogEnabled(LogLevel::kInfo))
-    Log(LogLevel::kInfo, "group '" + name_ + "' fails: " + text);
+    Log(LogLevel::kInfo, "group " + name_ + " fails: " + text);
   attachment_.transport->Fail({code, rank(), culprit, text});
   attachment_.doorbell->Ring();
 }
@@ -29,7 +29,7 @@ Status GroupContext::FailureOf(const std::string& call, const Status& fallback) 
     if (failure.reporter >= 0 && failure.reporter != rank())
       text += " (noticed by rank " + std::to_string(failure.reporter) + ")";
   }
-  return Status(code, call + " of group '" + name_ + "' [" + std::to_string(ranks()) +
+  return Status(code, call + " of group " + name_ + " [" + std::to_string(ranks()) +
                           " ranks] failed on rank " + std::to_string(rank()) + ": " + text);
 }
 

@@ -177,8 +177,9 @@ Status Execution::CompareWith(int peer) {
   const Fingerprint& ours = call_.fingerprint;
   if (theirs.refused != 0)
     return Status(StatusCode::kMismatch,
-                  transport_.DescribePeer(peer) + " refused its own call of " + Describe(theirs) +
-                      " as wrong, while rank " + std::to_string(rank_) + " called " +
+                  transport_.DescribePeer(peer) + " refused its own call of " +
+                      std::string(NameOf(theirs.collective)) + " seq " +
+                      std::to_string(theirs.sequence) + " as wrong, while rank " + std::to_string(rank_) + " called " +
                       Describe(ours) + "; see the error of rank " + std::to_string(peer));
   if (!Matches(ours, theirs))
     return Status(StatusCode::kMismatch,
