@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace tidegate {
+
+/// Element types as torch names them. Every type can be moved; those with arithmetic can be
+/// reduced. Values travel in fingerprints between processes of one build: append only.
+enum class DataType : std::uint8_t {
+  kFloat32,
+  kFloat64,
+  kBFloat16,
+  kFloat16,
+  kInt8,
+  kUint8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kBool,
+  // Moved as bytes, not reduced.
+  kUint16,
+  kUint32,
+  kUint64,
+  kComplex32,
+  kComplex64,
+  kComplex128,
+  kFloat8E4M3FN,
+  kFloat8E5M2,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0FNU,
+  kOther1,  ///< Any other type of 1 byte per element.
+};
+
+/// Bytes per element.
+std::size_t SizeOf(DataType dtype);
+/// "float32", "bfloat16", ...
+std::string_view NameOf(DataType dtype);
+
+enum class ReduceOp : std::uint8_t { kNone, kSum, kAvg, kPremulSum, kMin, kMax, kProduct };
+/// "SUM", "AVG", "PREMUL_SUM", ...
+std::string_view NameOf(ReduceOp op);
+
+}  // namespace tidegate

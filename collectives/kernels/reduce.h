@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+
+#include "collectives/kernels/dtype.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// One pass over `sources`: dst[i] = round(finish(combine(sources[0][i], ..., sources[n-1][i]))).
+///
+/// The order is canonical: sources are combined from 0 to n-1, in the accumulation type (fp32 for
+/// float32, bfloat16 and float16, fp64 for float64, the type itself for integers), without fused
+/// multiply-add, and rounded once, to nearest even, to the element type.
+///   kSum       x0 + x1 + ...; integers wrap; bool: or
+///   kAvg       kSum / count (true division in the accumulation type); integers: the exact
+///              64-bit sum divided, truncated toward zero
+///   kPremulSum factors[0] * x0 + factors[1] * x1 + ...; the factors in the accumulation type
+///   kMin, kMax NaN if any input is NaN; of equal values (-0 and 0) the first; bool: and, or
+///   kProduct   x0 * x1 * ...; integers wrap; bool: and
+/// `dst` may be equal to one of the sources but must not overlap them otherwise. Any alignment.
+/// REQUIRES: source_count >= 1.
+struct ReduceArguments {
+  std::byte* dst;
+  const std::byte* const* sources;
+  int source_count;
+  std::size_t elements;
+  const double* factors;  ///< One a source; read by kPremulSum only.
+};
+using ReduceKernel = void (*)(const ReduceArguments& arguments);
+
+/// The kernel for (dtype, op); kUnsupported naming both where the pair has no meaning (AVG of bool,
+/// PREMUL_SUM of integers, arithmetic on types that are only moved). AVG divides by source_count.
+Result<ReduceKernel> FindReduceKernel(DataType dtype, ReduceOp op);
+
+}  // namespace tidegate

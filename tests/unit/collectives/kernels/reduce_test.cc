@@ -1,0 +1,250 @@
+#include "collectives/kernels/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "collectives/kernels/reduce_isa.h"
+#include "common/status.h"
+#include "tests/unit/collectives/kernels/reference.h"
+
+// Single facts about the kernels, each with the values that would betray the usual mistake.
+
+namespace tidegate::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class ReduceTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!IsaSupported(GetParam())) GTEST_SKIP() << "this CPU has no " << NameOf(GetParam());
+  }
+
+  template <typename T>
+  std::vector<T> ReduceAll(DataType dtype, ReduceOp op, const std::vector<std::vector<T>>& sources,
+                           const std::vector<double>& factors = {}) {
+    std::vector<const std::byte*> pointers;
+    for (const std::vector<T>& source : sources)
+      pointers.push_back(reinterpret_cast<const std::byte*>(source.data()));
+    std::vector<T> result(sources.front().size());
+    FindReduceKernelFor(GetParam(), dtype,
+                        op)({reinterpret_cast<std::byte*>(result.data()), pointers.data(),
+                             static_cast<int>(sources.size()), result.size(), factors.data()});
+    return result;
+  }
+
+  /// One element a source, repeated so that whole vectors and a tail take part; all must agree.
+  template <typename T>
+  T ReduceOne(DataType dtype, ReduceOp op, std::initializer_list<T> values,
+              const std::vector<double>& factors = {}) {
+    std::vector<std::vector<T>> sources;
+    for (T value : values) sources.emplace_back(301, value);
+    const std::vector<T> result = ReduceAll(dtype, op, sources, factors);
+    for (const T& value : result) EXPECT_EQ(std::memcmp(&value, &result.front(), sizeof(T)), 0);
+    return result.front();
+  }
+};
+
+TEST_P(ReduceTest, SixteenBitFloatsAreRoundedOnce) {
+  // Each small term is half of the last place of 1: rounding after each addition would lose both.
+  const std::uint16_t brain =
+      ReduceOne<std::uint16_t>(DataType::kBFloat16, ReduceOp::kSum,
+                               {0x3f80, EncodeSmall(kBrain, 0x1p-8), EncodeSmall(kBrain, 0x1p-8)});
+  EXPECT_EQ(DecodeSmall(kBrain, brain), 1 + 0x1p-7);
+  const std::uint16_t half =
+      ReduceOne<std::uint16_t>(DataType::kFloat16, ReduceOp::kSum,
+                               {0x3c00, EncodeSmall(kHalf, 0x1p-11), EncodeSmall(kHalf, 0x1p-11)});
+  EXPECT_EQ(DecodeSmall(kHalf, half), 1 + 0x1p-10);
+}
+
+TEST_P(ReduceTest, AverageDividesBeforeRounding) {
+  // The sum 131008 is beyond the largest half, the average 65504 is not.
+  EXPECT_EQ(ReduceOne<std::uint16_t>(DataType::kFloat16, ReduceOp::kAvg, {0x7bff, 0x7bff}), 0x7bff);
+}
+
+TEST_P(ReduceTest, AverageIsADivisionAndNotAMultiplicationByTheReciprocal) {
+  const volatile float third = 1.0f / 3;
+  ASSERT_NE(5.0f / 3, 5.0f * third);
+  EXPECT_EQ(ReduceOne<float>(DataType::kFloat32, ReduceOp::kAvg, {5, 0, 0}), 5.0f / 3);
+}
+
+TEST_P(ReduceTest, PremultiplicationIsNotFused) {
+  // The square of a is 1 + 2^-11 + 2^-24, whose last term a fused multiply-add would keep.
+  const float a = 1 + 0x1p-12f;
+  EXPECT_EQ(ReduceOne<float>(DataType::kFloat32, ReduceOp::kPremulSum, {1 + 0x1p-11f, a}, {-1, a}),
+            0.0f);
+  const double b = 1 + 0x1p-27;
+  EXPECT_EQ(ReduceOne<double>(DataType::kFloat64, ReduceOp::kPremulSum, {1 + 0x1p-26, b}, {-1, b}),
+            0.0);
+}
+
+TEST_P(ReduceTest, EachSourceHasItsOwnFactor) {
+  EXPECT_EQ(ReduceOne<float>(DataType::kFloat32, ReduceOp::kPremulSum, {1, 2, 3}, {1, 10, 100}),
+            321.0f);
+  EXPECT_EQ(DecodeSmall(kBrain, ReduceOne<std::uint16_t>(DataType::kBFloat16, ReduceOp::kPremulSum,
+                                                         {0x3f80, 0x3f80}, {0.5, -2})),
+            -1.5);
+}
+
+TEST_P(ReduceTest, FactorsOfSixteenBitFloatsAreNotRoundedToTheirType) {
+  // 380 / 3 is 126.67; with a third rounded to bfloat16, 0.333984375, it would be 126.91 and then
+  // 127.
+  const std::uint16_t bits = ReduceOne<std::uint16_t>(DataType::kBFloat16, ReduceOp::kPremulSum,
+                                                      {EncodeSmall(kBrain, 380)}, {1.0 / 3});
+  EXPECT_EQ(DecodeSmall(kBrain, bits), 126.5);
+}
+
+TEST_P(ReduceTest, TheOrderIsTheSources) {
+  // From the other end the small terms would add up first and survive.
+  EXPECT_EQ(ReduceOne<float>(DataType::kFloat32, ReduceOp::kSum, {0x1p24f, 1, 1, 1, 1}), 0x1p24f);
+  EXPECT_EQ(ReduceOne<float>(DataType::kFloat32, ReduceOp::kSum, {1, 1, 1, 1, 0x1p24f}),
+            0x1p24f + 4);
+}
+
+TEST_P(ReduceTest, IntegersWrap) {
+  EXPECT_EQ(ReduceOne<std::int8_t>(DataType::kInt8, ReduceOp::kSum, {127, 1}), -128);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kUint8, ReduceOp::kSum, {200, 100}), 44);
+  EXPECT_EQ(ReduceOne<std::int32_t>(DataType::kInt32, ReduceOp::kProduct, {1 << 30, 3}),
+            -(1 << 30));
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(ReduceOne<std::int64_t>(DataType::kInt64, ReduceOp::kSum, {most, 1}), -most - 1);
+}
+
+TEST_P(ReduceTest, IntegerAverageIsExactAndTruncates) {
+  EXPECT_EQ(ReduceOne<std::int32_t>(DataType::kInt32, ReduceOp::kAvg, {-3, 0}), -1);
+  EXPECT_EQ(ReduceOne<std::int32_t>(DataType::kInt32, ReduceOp::kAvg, {3, 0}), 1);
+  EXPECT_EQ(ReduceOne<std::int8_t>(DataType::kInt8, ReduceOp::kAvg, {127, 127, 126}), 126);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kUint8, ReduceOp::kAvg, {255, 255}), 255);
+}
+
+TEST_P(ReduceTest, MinAndMaxAreSignedWhereTheTypeIs) {
+  EXPECT_EQ(ReduceOne<std::int8_t>(DataType::kInt8, ReduceOp::kMin, {1, -1}), -1);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kUint8, ReduceOp::kMin, {1, 255}), 1);
+}
+
+TEST_P(ReduceTest, MinAndMaxPassOnANanFromAnySource) {
+  for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    EXPECT_TRUE(std::isnan(ReduceOne<float>(DataType::kFloat32, op, {kNan, 1, 2})));
+    EXPECT_TRUE(std::isnan(ReduceOne<float>(DataType::kFloat32, op, {1, kNan, 2})));
+    EXPECT_TRUE(std::isnan(ReduceOne<float>(DataType::kFloat32, op, {1, 2, kNan})));
+  }
+}
+
+TEST_P(ReduceTest, MinAndMaxKeepTheFirstOfTwoZeros) {
+  for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    EXPECT_TRUE(std::signbit(ReduceOne<float>(DataType::kFloat32, op, {-0.0f, 0.0f})));
+    EXPECT_FALSE(std::signbit(ReduceOne<float>(DataType::kFloat32, op, {0.0f, -0.0f})));
+  }
+}
+
+TEST_P(ReduceTest, BoolsComeOutAsZeroOrOne) {
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kBool, ReduceOp::kSum, {1, 2, 4}), 1);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kBool, ReduceOp::kProduct, {1, 2, 4}), 1);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kBool, ReduceOp::kProduct, {1, 0}), 0);
+}
+
+TEST_P(ReduceTest, SixteenBitFloatsKeepANanANan) {
+  // Rounding these bits as those of a number would carry into the sign and give -0.
+  const auto all_ones = static_cast<double>(std::bit_cast<float>(0x7fffffffu));
+  EXPECT_TRUE(std::isnan(DecodeSmall(
+      kBrain,
+      ReduceOne<std::uint16_t>(DataType::kBFloat16, ReduceOp::kPremulSum, {0x3f80}, {all_ones}))));
+  // Cutting these off would leave nothing of the payload, which is infinity.
+  const auto lowest = static_cast<double>(std::bit_cast<float>(0x7f800001u));
+  for (DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
+    const SmallFormat format = dtype == DataType::kFloat16 ? kHalf : kBrain;
+    const std::uint16_t one = EncodeSmall(format, 1);
+    EXPECT_TRUE(std::isnan(DecodeSmall(
+        format, ReduceOne<std::uint16_t>(dtype, ReduceOp::kPremulSum, {one}, {lowest}))));
+  }
+}
+
+// Every 16-bit value, through factors that put results everywhere: ties of the rounding,
+// subnormals, overflow.
+TEST_P(ReduceTest, SixteenBitConversionsAreExhaustivelyRight) {
+  std::vector<std::uint16_t> all(0x10000);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+  for (double factor : {1.0, 1 + 0x1p-11, 1 + 0x1p-8, 1.0 / 3, 0x1p-1, 0x1.8p-9, 0x1p-24, 0x1.1p15,
+                        0x1.fffffep127, 0x1p-149}) {
+    for (DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
+      const SmallFormat format = dtype == DataType::kFloat16 ? kHalf : kBrain;
+      const auto result = ReduceAll<std::uint16_t>(dtype, ReduceOp::kPremulSum, {all}, {factor});
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const float product =
+            static_cast<float>(DecodeSmall(format, all[i])) * static_cast<float>(factor);
+        if (std::isnan(product))
+          ASSERT_TRUE(std::isnan(DecodeSmall(format, result[i]))) << i << " * " << factor;
+        else
+          ASSERT_EQ(result[i], EncodeSmall(format, product)) << i << " * " << factor;
+      }
+    }
+  }
+}
+
+TEST_P(ReduceTest, NansOfSixteenBitsAreTheSameOnEveryInstructionSet) {
+  std::vector<std::uint16_t> all(0x10000);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+  const auto* source = reinterpret_cast<const std::byte*>(all.data());
+  for (DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
+    std::vector<std::uint16_t> baseline(all.size());
+    FindReduceKernelFor(Isa::kBaseline, dtype, ReduceOp::kSum)(
+        {reinterpret_cast<std::byte*>(baseline.data()), &source, 1, all.size(), nullptr});
+    EXPECT_EQ(ReduceAll<std::uint16_t>(dtype, ReduceOp::kSum, {all}), baseline) << NameOf(dtype);
+  }
+}
+
+#if defined(__x86_64__)
+TEST_P(ReduceTest, FlushingOfSubnormalsByTheCallerChangesNothing) {
+  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlushToZeroAndDenormalsAreZero);
+  const float sum = ReduceOne<float>(DataType::kFloat32, ReduceOp::kSum, {0x1p-140f, 0x1p-149f});
+  const unsigned after = _mm_getcsr();
+  _mm_setcsr(before);
+  EXPECT_EQ(sum, 0x1p-140f + 0x1p-149f);
+  EXPECT_EQ(after & kFlushToZeroAndDenormalsAreZero, kFlushToZeroAndDenormalsAreZero);
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Isas, ReduceTest, ::testing::ValuesIn(kAllIsas),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
+
+TEST(FindReduceKernelTest, ServesExactlyThePairsWithAMeaning) {
+  for (int d = 0; d <= static_cast<int>(DataType::kOther1); ++d) {
+    for (int o = 0; o <= static_cast<int>(ReduceOp::kProduct); ++o) {
+      const auto dtype = static_cast<DataType>(d);
+      const auto op = static_cast<ReduceOp>(o);
+      const bool floating = dtype <= DataType::kFloat16;
+      const bool meaningful = dtype <= DataType::kBool && op != ReduceOp::kNone &&
+                              (floating || op != ReduceOp::kPremulSum) &&
+                              (dtype != DataType::kBool || op != ReduceOp::kAvg);
+      SCOPED_TRACE(std::string(NameOf(op)) + " of " + std::string(NameOf(dtype)));
+      for (Isa isa : kAllIsas) {
+        if (!IsaSupported(isa)) continue;
+        EXPECT_EQ(FindReduceKernelFor(isa, dtype, op) != nullptr, meaningful) << NameOf(isa);
+      }
+      const Result<ReduceKernel> found = FindReduceKernel(dtype, op);
+      EXPECT_EQ(found.ok(), meaningful);
+      if (found.ok()) continue;
+      EXPECT_EQ(found.status().code(), StatusCode::kUnsupported);
+      EXPECT_NE(found.status().message().find(NameOf(dtype)), std::string::npos);
+      EXPECT_NE(found.status().message().find(NameOf(op)), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidegate::testing
