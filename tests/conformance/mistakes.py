@@ -307,7 +307,20 @@ def _disagree_root(odd, n, r, group):
     return lambda: dist.broadcast(tensor, 1 if odd else 0, group=group), [tensor]
 
 
-_COUNTS = (rf"{ONE_COUNT}|{ONE_COUNT * 4}", rf"{OTHER_COUNT}|{OTHER_COUNT * 4}")
+_COUNTS = ("ONE_COUNT", "OTHER_COUNT")
+
+
+def sides_of(name: str, world_size: int) -> list[str]:
+    """Patterns of what both sides called; a message may count a part or all of them, or bytes."""
+    patterns = []
+    for side in DISAGREEMENTS[name][1]:
+        if side in _COUNTS:
+            count = ONE_COUNT if side == "ONE_COUNT" else OTHER_COUNT
+            shown = {count * parts * size for parts in (1, world_size) for size in (1, 4)}
+            side = rf"\b({'|'.join(map(str, sorted(shown)))})\b"
+        patterns.append(side)
+    return patterns
+
 
 # name: (maker, what both sides look like in the message)
 DISAGREEMENTS: dict[str, tuple[Maker, tuple[str, str]]] = {

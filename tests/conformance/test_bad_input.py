@@ -6,7 +6,14 @@ import re
 
 import pytest
 
-from tests.conformance.mistakes import DISAGREEMENTS, MISTAKES, Refusal, disagreed, refused
+from tests.conformance.mistakes import (
+    DISAGREEMENTS,
+    MISTAKES,
+    Refusal,
+    disagreed,
+    refused,
+    sides_of,
+)
 from tests.support.pools import PoolKeeper
 
 # What a caller may catch: the value, the combination or the type is wrong.
@@ -40,11 +47,10 @@ def test_a_mistake_is_refused_and_the_group_stays_usable(
 def test_ranks_that_disagree_all_get_an_error_with_both_sides(
     ranks: int, name: str, pools: PoolKeeper
 ) -> None:
-    sides = DISAGREEMENTS[name][1]
     for rank, result in enumerate(pools.get(ranks).run(disagreed, name)):
         where = f"rank {rank}: {_outcome(result)}"
         assert "DistBackendError" in result.kinds, where
-        for side in sides:
+        for side in sides_of(name, ranks):
             assert re.search(side, result.message), f"{side!r} is not shown; {where}"
         assert result.seconds < NOTICED_WITHIN_S, where
         assert result.untouched, f"an output was written; {where}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from multiprocessing import util
 
 import pytest
 
@@ -30,6 +31,11 @@ def _hang_on_one(context: RankContext) -> None:
         time.sleep(0.1)
 
 
+def _exit_badly(context: RankContext) -> None:
+    if context.rank == 1:
+        util.Finalize(None, os._exit, args=(3,), exitpriority=0)
+
+
 def test_results_come_in_rank_order(pools: PoolKeeper) -> None:
     results = pools.get(2).run(_rank, "all", per_rank=[["a"], ["b"]])
     assert results == [(0, "all", "a"), (1, "all", "b")]
@@ -50,4 +56,11 @@ def test_a_failing_rank_is_named_and_the_ranks_are_replaced(
     with pytest.raises(WorkerError, match=f"rank 1: .*(\n.*)*{words}"):
         pool.run(function, timeout_s=3.0)
     assert pools.get(2) is not pool
+    assert pools.get(2).run(_rank) == [(0,), (1,)]
+
+
+def test_a_rank_that_ends_badly_is_reported(pools: PoolKeeper) -> None:
+    pools.get(2).run(_exit_badly)
+    with pytest.raises(WorkerError, match="rank 1 ended with exit code 3"):
+        pools.close()
     assert pools.get(2).run(_rank) == [(0,), (1,)]

@@ -21,6 +21,6 @@ class PoolKeeper:
 
     def close(self) -> None:
         """Ends the ranks that are up, if any."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()

@@ -112,20 +112,31 @@ class WorkerPool:
         return self._collect(timeout_s, function.__name__)
 
     def close(self) -> None:
-        """Ends the ranks: politely unless the pool is broken. Safe to call twice."""
+        """Ends the ranks: politely unless the pool is broken. Safe to call twice.
+
+        Raises WorkerError if a healthy rank did not leave its group and exit with status 0.
+        """
+        problems = []
         for worker in self._ranks:
             if not self.broken:
                 with contextlib.suppress(OSError):
                     worker.pipe.send(None)
-            worker.pipe.close()
         deadline = time.monotonic() + (0.0 if self.broken else CLOSE_TIMEOUT_S)
-        for worker in self._ranks:
+        for rank, worker in enumerate(self._ranks):
             worker.process.join(max(0.0, deadline - time.monotonic()))
             if worker.process.is_alive():
+                if not self.broken:
+                    problems.append(f"rank {rank} did not end{self._tail(rank)}")
                 worker.process.kill()
                 worker.process.join()
+            elif worker.process.exitcode != 0 and not self.broken:
+                code = worker.process.exitcode
+                problems.append(f"rank {rank} ended with exit code {code}{self._tail(rank)}")
+            worker.pipe.close()
         self._ranks = []
         self._scratch.cleanup()
+        if problems:
+            raise WorkerError(f"world size {self.world_size}: " + "\n".join(problems))
 
     def _collect(self, timeout_s: float, what: str) -> list[Any]:
         deadline = time.monotonic() + timeout_s
