@@ -33,7 +33,7 @@ class Mistake:
     """A call and the tensors whose contents it must not change."""
 
     op: str  # as the message names it
-    make: Callable[[int, int], tuple[Callable[[], object], list[torch.Tensor]]]
+    make: Callable[[int], tuple[Callable[[], object], list[torch.Tensor]]]
 
 
 def _ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -97,99 +97,99 @@ def _peer(op: str, peer: int):
     return lambda: getattr(group, op)([tensor], peer, 0).wait(), [tensor]
 
 
-# Every rank makes the same mistake; n is the world size and r the rank.
+# Every rank makes the same mistake; n is the world size.
 MISTAKES: dict[str, Mistake] = {
     "all_reduce_strided": Mistake(
-        "all_reduce", lambda n, r: _all_reduce(_strided(COUNT), dist.ReduceOp.SUM)
+        "all_reduce", lambda n: _all_reduce(_strided(COUNT), dist.ReduceOp.SUM)
     ),
     "all_reduce_transposed": Mistake(
-        "all_reduce", lambda n, r: _all_reduce(torch.ones(3, 4).t(), dist.ReduceOp.SUM)
+        "all_reduce", lambda n: _all_reduce(torch.ones(3, 4).t(), dist.ReduceOp.SUM)
     ),
-    "all_reduce_sparse": Mistake("all_reduce", lambda n, r: _sparse("allreduce")),
-    "broadcast_sparse": Mistake("broadcast", lambda n, r: _sparse("broadcast")),
+    "all_reduce_sparse": Mistake("all_reduce", lambda n: _sparse("allreduce")),
+    "broadcast_sparse": Mistake("broadcast", lambda n: _sparse("broadcast")),
     "all_gather_strided_input": Mistake(
-        "all_gather", lambda n, r: _gather(_ones(n * COUNT), _strided(COUNT))
+        "all_gather", lambda n: _gather(_ones(n * COUNT), _strided(COUNT))
     ),
     "all_gather_strided_output": Mistake(
-        "all_gather", lambda n, r: _gather(_strided(n * COUNT), _ones(COUNT))
+        "all_gather", lambda n: _gather(_strided(n * COUNT), _ones(COUNT))
     ),
     "reduce_scatter_strided_input": Mistake(
-        "reduce_scatter", lambda n, r: _scatter(_ones(COUNT), _strided(n * COUNT))
+        "reduce_scatter", lambda n: _scatter(_ones(COUNT), _strided(n * COUNT))
     ),
     "all_reduce_avg_bool": Mistake(
-        "all_reduce", lambda n, r: _all_reduce(_ones(COUNT, torch.bool), dist.ReduceOp.AVG)
+        "all_reduce", lambda n: _all_reduce(_ones(COUNT, torch.bool), dist.ReduceOp.AVG)
     ),
     "all_reduce_premul_int": Mistake(
-        "all_reduce", lambda n, r: _all_reduce(_ones(COUNT, torch.int32), premul_sum(0.5))
+        "all_reduce", lambda n: _all_reduce(_ones(COUNT, torch.int32), premul_sum(0.5))
     ),
     "all_reduce_max_complex": Mistake(
-        "all_reduce", lambda n, r: _all_reduce(_ones(COUNT, torch.complex64), dist.ReduceOp.MAX)
+        "all_reduce", lambda n: _all_reduce(_ones(COUNT, torch.complex64), dist.ReduceOp.MAX)
     ),
     "all_reduce_sum_float8": Mistake(
         "all_reduce",
-        lambda n, r: _all_reduce(
+        lambda n: _all_reduce(
             _ones(COUNT, torch.uint8).view(torch.float8_e4m3fn), dist.ReduceOp.SUM
         ),
     ),
     "all_reduce_band_float": Mistake(
-        "all_reduce", lambda n, r: _all_reduce(_ones(COUNT), dist.ReduceOp.BAND)
+        "all_reduce", lambda n: _all_reduce(_ones(COUNT), dist.ReduceOp.BAND)
     ),
     "reduce_scatter_avg_bool": Mistake(
         "reduce_scatter",
-        lambda n, r: _scatter(
+        lambda n: _scatter(
             _ones(COUNT, torch.bool), _ones(n * COUNT, torch.bool), dist.ReduceOp.AVG
         ),
     ),
     "all_gather_list_too_short": Mistake(
-        "all_gather", lambda n, r: _gather_list([_ones(COUNT) for _ in range(n - 1)])
+        "all_gather", lambda n: _gather_list([_ones(COUNT) for _ in range(n - 1)])
     ),
     "all_gather_list_too_long": Mistake(
-        "all_gather", lambda n, r: _gather_list([_ones(COUNT) for _ in range(n + 1)])
+        "all_gather", lambda n: _gather_list([_ones(COUNT) for _ in range(n + 1)])
     ),
     "all_gather_list_own_slot_too_big": Mistake(
-        "all_gather", lambda n, r: _gather_list([_ones(COUNT + 1) for _ in range(n)])
+        "all_gather", lambda n: _gather_list([_ones(COUNT + 1) for _ in range(n)])
     ),
     "reduce_scatter_list_too_short": Mistake(
         "reduce_scatter",
-        lambda n, r: _reduce_scatter_list(_ones(COUNT), [_ones(COUNT) for _ in range(n - 1)]),
+        lambda n: _reduce_scatter_list(_ones(COUNT), [_ones(COUNT) for _ in range(n - 1)]),
     ),
     "reduce_scatter_list_output_too_big": Mistake(
         "reduce_scatter",
-        lambda n, r: _reduce_scatter_list(_ones(COUNT + 1), [_ones(COUNT) for _ in range(n)]),
+        lambda n: _reduce_scatter_list(_ones(COUNT + 1), [_ones(COUNT) for _ in range(n)]),
     ),
-    "all_to_all_list_too_short": Mistake("all_to_all", lambda n, r: _all_to_all_list(n)),
+    "all_to_all_list_too_short": Mistake("all_to_all", lambda n: _all_to_all_list(n)),
     "all_to_all_not_divisible": Mistake(
-        "all_to_all", lambda n, r: _all_to_all_single(n * COUNT + 1, None)
+        "all_to_all", lambda n: _all_to_all_single(n * COUNT + 1, None)
     ),
     "all_to_all_splits_too_small": Mistake(
-        "all_to_all", lambda n, r: _all_to_all_single(n * COUNT, [COUNT - 1] * n)
+        "all_to_all", lambda n: _all_to_all_single(n * COUNT, [COUNT - 1] * n)
     ),
     "all_gather_output_too_big": Mistake(
-        "all_gather", lambda n, r: _gather(_ones(n * COUNT + 1), _ones(COUNT))
+        "all_gather", lambda n: _gather(_ones(n * COUNT + 1), _ones(COUNT))
     ),
     "all_gather_output_too_small": Mistake(
-        "all_gather", lambda n, r: _gather(_ones(n * COUNT - 1), _ones(COUNT))
+        "all_gather", lambda n: _gather(_ones(n * COUNT - 1), _ones(COUNT))
     ),
     "all_gather_dtypes_differ": Mistake(
-        "all_gather", lambda n, r: _gather(_ones(n * COUNT, torch.int32), _ones(COUNT))
+        "all_gather", lambda n: _gather(_ones(n * COUNT, torch.int32), _ones(COUNT))
     ),
     "reduce_scatter_output_too_big": Mistake(
-        "reduce_scatter", lambda n, r: _scatter(_ones(COUNT + 1), _ones(n * COUNT))
+        "reduce_scatter", lambda n: _scatter(_ones(COUNT + 1), _ones(n * COUNT))
     ),
     "reduce_scatter_dtypes_differ": Mistake(
-        "reduce_scatter", lambda n, r: _scatter(_ones(COUNT, torch.int32), _ones(n * COUNT))
+        "reduce_scatter", lambda n: _scatter(_ones(COUNT, torch.int32), _ones(n * COUNT))
     ),
-    "broadcast_root_too_big": Mistake("broadcast", lambda n, r: _rooted("broadcast", n)),
-    "broadcast_root_negative": Mistake("broadcast", lambda n, r: _rooted("broadcast", -1)),
-    "reduce_root_too_big": Mistake("reduce", lambda n, r: _rooted("reduce", n)),
-    "send_to_nobody": Mistake("send", lambda n, r: _peer("send", n)),
-    "recv_from_nobody": Mistake("recv", lambda n, r: _peer("recv", n)),
+    "broadcast_root_too_big": Mistake("broadcast", lambda n: _rooted("broadcast", n)),
+    "broadcast_root_negative": Mistake("broadcast", lambda n: _rooted("broadcast", -1)),
+    "reduce_root_too_big": Mistake("reduce", lambda n: _rooted("reduce", n)),
+    "send_to_nobody": Mistake("send", lambda n: _peer("send", n)),
+    "recv_from_nobody": Mistake("recv", lambda n: _peer("recv", n)),
 }
 
 
 def refused(context: RankContext, name: str) -> Refusal:
     """Makes a mistake on the default group and then uses the group properly."""
-    call, outputs = MISTAKES[name].make(context.world_size, context.rank)
+    call, outputs = MISTAKES[name].make(context.world_size)
     result = _observe(call, outputs)
     check = torch.full((5,), context.rank + 1, dtype=torch.int32)
     dist.all_reduce(check)

@@ -28,7 +28,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,6 @@ class RankContext:
 
     rank: int
     world_size: int
-    scratch: Path
-    cache: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -207,7 +205,7 @@ def _serve(
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)  # type: ignore[arg-type]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when the pool ends
     torch.set_num_threads(1)
-    context = RankContext(rank, world_size, Path(scratch))
+    context = RankContext(rank, world_size)
 
     def join() -> None:
         dist.init_process_group(
