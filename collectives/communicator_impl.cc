@@ -295,7 +295,8 @@ void CommunicatorImpl::Shutdown() {
   }
   if (group == nullptr) return;
   const Clock& clock = SteadyClock();
-  const TimePoint deadline = DeadlineAfter(clock.Now(), options_.config.shutdown_timeout);
+  // Not DeadlineAfter, for which zero means no deadline: here it means not to wait at all.
+  const TimePoint deadline = clock.Now() + options_.config.shutdown_timeout;
   for (const std::shared_ptr<Operation>& operation : Unfinished(*group)) {
     const Nanoseconds left = deadline - clock.Now();
     if (left.count() > 0 && operation->Wait(left).code() != StatusCode::kTimeout) continue;
