@@ -15,6 +15,8 @@ namespace tidegate {
 namespace {
 
 constexpr std::string_view kPrefix = "TIDEGATE_";
+/// Switches of the test suites, which no program reads.
+constexpr std::string_view kTestPrefix = "TIDEGATE_TEST_";
 
 /// One setting. `set` reads a non-empty value into a Config; the message of its error says only
 /// what is wrong with the value, LoadConfig adds the rest.
@@ -195,7 +197,7 @@ Result<Config> LoadConfig(const Environment& environment) {
 std::string UnknownSettingWarnings(std::span<const std::string> names) {
   std::string warnings;
   for (const std::string& name : names) {
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(kPrefix) || name.starts_with(kTestPrefix)) continue;
     const auto distance = [&](const Setting& setting) { return EditDistance(name, setting.name); };
     const Setting& nearest = *std::ranges::min_element(Table(), {}, distance);
     if (nearest.name == name) continue;

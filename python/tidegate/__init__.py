@@ -21,9 +21,15 @@ _DEVICES = ["cpu", "cuda"]
 
 
 def stats() -> dict[str, Any]:
-    """Return what this process has done so far: ``{"version": 1, "groups": {...}}``.
+    """Return what this process has done so far.
 
-    ``version`` numbers the layout of the dictionary. ``groups`` is empty before the first group.
+    ``{"version": 1, "rank": r, "groups": {name: {"ranks": [...], "ops": {op: {"calls": n,
+    "bytes": b, "seconds": s, "errors": e}}}}, "links": {"shm": {"bytes": b}}}``
+
+    ``version`` numbers the layout of the dictionary, ``rank`` is this process's rank in the job (-1
+    before the first group), ``ranks`` are those of the group's members. ``bytes`` of an operation
+    are those of its output (of its input for ``reduce_scatter`` and ``send``), ``bytes`` of a link
+    those read from peers. ``seconds`` run from the call to its completion. Any thread may call it.
     """
     from tidegate import _backend
 
