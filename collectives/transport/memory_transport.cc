@@ -184,19 +184,29 @@ std::string MemoryTransport::DescribePeer(int peer) {
 
 void MemoryTransport::Fail(const GroupFailure& failure) {
   SegmentHeader& head = header();
-  std::uint32_t expected = 0;
-  if (head.failure_state.compare_exchange_strong(expected, 1, std::memory_order_acq_rel)) {
+  const auto claim_of = [](int rank) {
+    return SegmentHeader::kFirstClaim + static_cast<std::uint32_t>(rank);
+  };
+  const auto claim = [&](std::uint32_t from) {
+    return head.failure_state.compare_exchange_strong(from, claim_of(rank_),
+                                                      std::memory_order_acq_rel);
+  };
+  // A rank that died while it wrote the record would keep it from everybody: whoever reports that
+  // death takes over.
+  const bool of_another = failure.code == StatusCode::kPeerLost && failure.culprit >= 0 &&
+                          failure.culprit != rank_;
+  if (claim(SegmentHeader::kHealthy) || (of_another && claim(claim_of(failure.culprit)))) {
     head.failure_code = static_cast<std::int32_t>(failure.code);
     head.failure_reporter = failure.reporter;
     head.failure_culprit = failure.culprit;
     CopyText(head.failure_text, failure.text);
-    head.failure_state.store(2, std::memory_order_release);
+    head.failure_state.store(SegmentHeader::kFailed, std::memory_order_release);
   }
   WakePeers();
 }
 
 bool MemoryTransport::failed() const {
-  return header().failure_state.load(std::memory_order_acquire) == 2;
+  return header().failure_state.load(std::memory_order_acquire) == SegmentHeader::kFailed;
 }
 
 GroupFailure MemoryTransport::failure() const {

@@ -21,12 +21,14 @@ inline constexpr std::uint32_t kSegmentVersion = 1;
 inline constexpr int kMaxRanks = 64;
 
 struct SegmentHeader {
+  /// kFirstClaim + r: rank r is writing the record (claimed by compare-exchange).
+  enum FailureState : std::uint32_t { kHealthy = 0, kFailed = 1, kFirstClaim = 16 };
+
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t ranks;
   std::uint64_t stage_bytes;
-  /// 0: healthy; 1: a rank is writing the record (claimed by compare-exchange); 2: readable
-  /// (release, read with acquire).
+  /// A FailureState; the record is readable once it is kFailed (release, read with acquire).
   alignas(64) std::atomic<std::uint32_t> failure_state;
   std::int32_t failure_code;
   std::int32_t failure_reporter;

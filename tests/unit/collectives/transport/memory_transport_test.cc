@@ -1,0 +1,226 @@
+#include "collectives/transport/memory_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/transport/loopback/loopback.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::size_t kStage = 4096;
+
+Fingerprint Call(std::uint64_t sequence) {
+  return {.sequence = sequence,
+          .elements = 10 * sequence,
+          .layout = 100 * sequence,
+          .factor = 0.5 * static_cast<double>(sequence),
+          .collective = Collective::kAllReduce,
+          .dtype = DataType::kFloat32,
+          .reduce_op = ReduceOp::kPremulSum};
+}
+
+SegmentHeader& HeaderOf(MemoryTransport& transport) {
+  const SegmentLayout layout(transport.ranks(), transport.stage_bytes());
+  return *reinterpret_cast<SegmentHeader*>(transport.StageOf(0, 0) - layout.StageAt(0, 0));
+}
+
+TEST(MemoryTransportTest, AnArrivalIsSeenWithItsFingerprint) {
+  LoopbackGroup group(3, kStage);
+  EXPECT_FALSE(group.transport(1).HasArrived(0, 2, 1));
+  group.transport(2).Arrive(0, 1, Call(11), {});
+  EXPECT_TRUE(group.transport(1).HasArrived(0, 2, 1));
+  EXPECT_FALSE(group.transport(1).HasArrived(0, 2, 2));
+  EXPECT_FALSE(group.transport(1).HasArrived(1, 2, 1)) << "the other lane";
+  EXPECT_FALSE(group.transport(1).HasArrived(0, 0, 1)) << "another rank";
+  const Fingerprint seen = group.transport(1).ArrivalOf(0, 2, 1);
+  EXPECT_TRUE(Matches(seen, Call(11)));
+  EXPECT_EQ(seen.factor, 5.5);
+}
+
+TEST(MemoryTransportTest, AnArrivalStaysReadableUntilTheNextButOne) {
+  LoopbackGroup group(2, kStage);
+  group.transport(0).Arrive(1, 1, Call(1), {});
+  group.transport(0).Arrive(1, 2, Call(2), {});
+  EXPECT_EQ(group.transport(1).ArrivalOf(1, 0, 1).sequence, 1u);
+  EXPECT_EQ(group.transport(1).ArrivalOf(1, 0, 2).sequence, 2u);
+}
+
+TEST(MemoryTransportTest, SplitsTravelWithTheArrival) {
+  LoopbackGroup group(2, kStage);
+  const std::array<std::uint64_t, 4> first = {1, 2, 3, 4};
+  const std::array<std::uint64_t, 4> second = {5, 6, 7, 8};
+  group.transport(0).Arrive(0, 1, Call(1), first);
+  group.transport(0).Arrive(0, 2, Call(2), second);
+  for (int position = 0; position < 4; ++position) {
+    const auto index = static_cast<std::size_t>(position);
+    EXPECT_EQ(group.transport(1).SplitOf(0, 0, 1, position), first[index]);
+    EXPECT_EQ(group.transport(1).SplitOf(0, 0, 2, position), second[index]);
+  }
+}
+
+TEST(MemoryTransportTest, SplitsForAnotherNumberOfRanksAreABug) {
+  LoopbackGroup group(2, kStage);
+  const std::array<std::uint64_t, 3> splits = {};
+  EXPECT_THROW(group.transport(0).Arrive(0, 1, Call(1), splits), InvariantError);
+}
+
+TEST(MemoryTransportTest, TheLatestArrivalIsForDiagnosis) {
+  LoopbackGroup group(2, kStage);
+  Fingerprint latest;
+  EXPECT_FALSE(group.transport(1).LatestArrival(0, 0, &latest));
+  group.transport(0).Arrive(0, 1, Call(4), {});
+  group.transport(0).Arrive(0, 2, Call(6), {});
+  ASSERT_TRUE(group.transport(1).LatestArrival(0, 0, &latest));
+  EXPECT_TRUE(Matches(latest, Call(6)));
+}
+
+TEST(MemoryTransportTest, ChannelsLanesAndRanksHaveWordsOfTheirOwn) {
+  LoopbackGroup group(2, kStage);
+  const Channel channels[] = {Channel::kReady, Channel::kResult, Channel::kConsumed};
+  std::uint64_t word = 10;
+  for (int rank = 0; rank < 2; ++rank)
+    for (int lane = 0; lane < kLanes; ++lane)
+      for (const Channel channel : channels) group.transport(rank).Signal(lane, channel, ++word);
+  word = 10;
+  for (int rank = 0; rank < 2; ++rank)
+    for (int lane = 0; lane < kLanes; ++lane)
+      for (const Channel channel : channels) {
+        ++word;
+        EXPECT_TRUE(group.transport(1 - rank).HasReached(lane, rank, channel, word));
+        EXPECT_FALSE(group.transport(1 - rank).HasReached(lane, rank, channel, word + 1));
+      }
+}
+
+TEST(MemoryTransportTest, WhatWasStagedBeforeASignalIsSeenAfterIt) {
+  constexpr std::uint64_t kRounds = 2000;
+  LoopbackGroup group(2, kStage);
+  const auto run = [&](int self) {
+    MemoryTransport& transport = group.transport(self);
+    auto* const mine = reinterpret_cast<std::uint64_t*>(transport.StageOf(0, self));
+    const auto* const other =
+        reinterpret_cast<const std::uint64_t*>(transport.StageOf(0, 1 - self));
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      mine[round % 2] = round;
+      transport.Signal(0, Channel::kReady, round);
+      while (!transport.HasReached(0, 1 - self, Channel::kReady, round)) std::this_thread::yield();
+      ASSERT_EQ(other[round % 2], round);
+      transport.Signal(0, Channel::kConsumed, round);
+      while (!transport.HasReached(0, 1 - self, Channel::kConsumed, round))
+        std::this_thread::yield();
+    }
+  };
+  const std::jthread first(run, 0);
+  run(1);
+}
+
+TEST(MemoryTransportTest, ARankIsAbsentThenAttachedThenLeft) {
+  LoopbackGroup group(2, kStage);
+  MemoryTransport& watcher = group.transport(0);
+  EXPECT_TRUE(watcher.IsAttached(1));
+  EXPECT_FALSE(watcher.HasLeft(1));
+  group.transport(1).PublishRecord(4711, "a", "address");
+  EXPECT_EQ(watcher.DescribePeer(1), "rank 1 (pid 4711, host a)");
+  EXPECT_STREQ(watcher.Record(1).address, "address");
+  group.transport(1).PublishLeft();
+  EXPECT_TRUE(watcher.HasLeft(1));
+  EXPECT_TRUE(watcher.IsAttached(1));
+  EXPECT_FALSE(watcher.HasLeft(0));
+}
+
+TEST(MemoryTransportTest, LongNamesAreCutNotOverrun) {
+  LoopbackGroup group(2, kStage);
+  group.transport(1).PublishRecord(1, std::string(100, 'h'), std::string(100, 'a'));
+  EXPECT_EQ(group.transport(0).DescribePeer(1),
+            "rank 1 (pid 1, host " + std::string(63, 'h') + ")");
+}
+
+TEST(MemoryTransportTest, TheFirstFailureIsTheOneThatAllRead) {
+  LoopbackGroup group(3, kStage);
+  EXPECT_FALSE(group.transport(0).failed());
+  group.transport(2).Fail({StatusCode::kTimeout, 2, 1, "rank 1 was missing"});
+  group.transport(1).Fail({StatusCode::kAborted, 1, 1, "too late"});
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(group.transport(rank).failed());
+    const GroupFailure failure = group.transport(rank).failure();
+    EXPECT_EQ(failure.code, StatusCode::kTimeout);
+    EXPECT_EQ(failure.reporter, 2);
+    EXPECT_EQ(failure.culprit, 1);
+    EXPECT_EQ(failure.text, "rank 1 was missing");
+  }
+}
+
+TEST(MemoryTransportTest, OfFailuresAtOnceOneIsReadWhole) {
+  constexpr int kRanks = 4;
+  for (int round = 0; round < 50; ++round) {
+    LoopbackGroup group(kRanks, kStage);
+    std::atomic<int> ready{0};
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < kRanks; ++rank)
+      ranks.emplace_back([&, rank] {
+        ready.fetch_add(1);
+        while (ready.load() < kRanks) std::this_thread::yield();
+        group.transport(rank).Fail(
+            {StatusCode::kAborted, rank, rank, std::string(900, 'a' + rank)});
+        while (!group.transport(rank).failed()) std::this_thread::yield();
+        const GroupFailure failure = group.transport(rank).failure();
+        EXPECT_EQ(failure.reporter, failure.culprit);
+        EXPECT_EQ(failure.text, std::string(900, static_cast<char>('a' + failure.reporter)));
+      });
+  }
+}
+
+TEST(MemoryTransportTest, WhoeverReportsADeathTakesOverAHalfWrittenFailure) {
+  LoopbackGroup group(3, kStage);
+  // Rank 1 was killed while it wrote.
+  HeaderOf(group.transport(0)).failure_state = SegmentHeader::kFirstClaim + 1;
+  group.transport(2).Fail({StatusCode::kTimeout, 2, 1, "says nothing of a death"});
+  EXPECT_FALSE(group.transport(0).failed());
+  group.transport(2).Fail({StatusCode::kPeerLost, 2, 0, "another rank's death"});
+  EXPECT_FALSE(group.transport(0).failed());
+  group.transport(2).Fail({StatusCode::kPeerLost, 2, 1, "rank 1 died"});
+  ASSERT_TRUE(group.transport(0).failed());
+  EXPECT_EQ(group.transport(0).failure().text, "rank 1 died");
+}
+
+TEST(MemoryTransportTest, AFailureTextWithoutEndIsCutAtItsField) {
+  LoopbackGroup group(2, kStage);
+  SegmentHeader& header = HeaderOf(group.transport(0));
+  std::memset(header.failure_text, 'x', sizeof(header.failure_text));
+  EXPECT_EQ(group.transport(1).failure().text.size(), sizeof(header.failure_text));
+}
+
+/// Opens what only transports use.
+class Checker : public MemoryTransport {
+ public:
+  static Status Check(const std::byte* base, std::size_t size, const SegmentLayout& layout) {
+    return CheckHeader(base, size, layout);
+  }
+  static void Format(std::byte* base, const SegmentLayout& layout) { Initialise(base, layout); }
+};
+
+TEST(MemoryTransportTest, AHeaderMustBeOfThisVersionAndGroup) {
+  const SegmentLayout layout(2, kStage);
+  alignas(64) std::array<std::byte, sizeof(SegmentHeader)> memory{};
+  const auto check = [&](const SegmentLayout& expected) {
+    return Checker::Check(memory.data(), expected.total_bytes(), expected);
+  };
+  EXPECT_EQ(check(layout).code(), StatusCode::kMismatch) << "zeros are no header";
+  Checker::Format(memory.data(), layout);
+  EXPECT_TRUE(check(layout).ok());
+  EXPECT_EQ(check(SegmentLayout(3, kStage)).code(), StatusCode::kMismatch);
+  EXPECT_EQ(check(SegmentLayout(2, 2 * kStage)).code(), StatusCode::kMismatch);
+  EXPECT_NE(Checker::Check(memory.data(), 1, layout).message().find("has 1 bytes"),
+            std::string::npos);
+  reinterpret_cast<SegmentHeader*>(memory.data())->version = 9;
+  EXPECT_NE(check(layout).message().find("version 9, this build speaks"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tidegate
