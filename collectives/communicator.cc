@@ -38,13 +38,12 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options) {
 
 Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions options) {
   if (options.ranks < 1 || options.ranks > kMaxRanks)
-    return Status(StatusCode::kInvalidArgument,
-                  "a group has 1 to " + std::to_string(kMaxRanks) + " ranks, got " +
-                      std::to_string(options.ranks));
+    return Status(StatusCode::kInvalidArgument, "a group has 1 to " + std::to_string(kMaxRanks) +
+                                                    " ranks, got " + std::to_string(options.ranks));
   if (options.rank < 0 || options.rank >= options.ranks)
-    return Status(StatusCode::kInvalidArgument,
-                  "rank " + std::to_string(options.rank) + " is outside [0, " +
-                      std::to_string(options.ranks) + ")");
+    return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(options.rank) +
+                                                    " is outside [0, " +
+                                                    std::to_string(options.ranks) + ")");
   if (options.global_ranks.empty()) {
     for (int rank = 0; rank < options.ranks; ++rank) options.global_ranks.push_back(rank);
     StatisticsRegistry::Process().SetRank(options.rank);
@@ -58,8 +57,8 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     TIDEGATE_CHECK(options.bootstrap != nullptr);
     TIDEGATE_RETURN_IF_ERROR(ShmTransport::AnnouncePresence(*options.bootstrap, options.rank));
     attach = [name = options.group_name, rank = options.rank, ranks = options.ranks, stage_bytes,
-              bootstrap = std::shared_ptr<Bootstrap>(std::move(options.bootstrap))](
-                 TimePoint deadline) {
+              bootstrap =
+                  std::shared_ptr<Bootstrap>(std::move(options.bootstrap))](TimePoint deadline) {
       return AttachSharedMemory({.group_name = name,
                                  .rank = rank,
                                  .ranks = ranks,
@@ -69,8 +68,8 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
                                  .interrupted = Interrupted});
     };
   }
-  return std::shared_ptr<Communicator>(CommunicatorImpl::Make(
-      std::move(options), std::move(attach), AlgorithmTable::Default()));
+  return std::shared_ptr<Communicator>(
+      CommunicatorImpl::Make(std::move(options), std::move(attach), AlgorithmTable::Default()));
 }
 
 }  // namespace tidegate

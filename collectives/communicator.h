@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/transport/bootstrap.h"
 #include "collectives/executor/request.h"
 #include "collectives/operation.h"
+#include "collectives/transport/bootstrap.h"
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/status.h"
@@ -27,18 +27,20 @@ struct CommunicatorOptions {
 struct SubmitOptions {
   bool async = true;        ///< False: runs on the calling thread and returns a done Operation.
   Nanoseconds timeout{-1};  ///< Zero or negative: the communicator's.
-  std::shared_ptr<void> keepalive = nullptr;  ///< Dropped when the operation is done, never by the progress thread.
+  std::shared_ptr<void> keepalive =
+      nullptr;  ///< Dropped when the operation is done, never by the progress thread.
 };
 
 /// One rank's membership of one group: takes requests, keeps their order, runs them over shared
 /// memory. Thread-safe; every rank must submit the same collectives in the same order.
 ///
 /// Life: Create (cheap: no thread, no memory, no I/O) -> any number of operations (the first one
-/// attaches to the group's segment) -> Shutdown or Abort, both idempotent. After a failure that other
-/// ranks were told of (mismatch, timeout, lost peer, abort) every operation fails with that reason.
+/// attaches to the group's segment) -> Shutdown or Abort, both idempotent. After a failure that
+/// other ranks were told of (mismatch, timeout, lost peer, abort) every operation fails with that
+/// reason.
 ///
-/// Order: collectives run in two lanes, reductions in one and the rest in the other, each in order of
-/// submission; one whose buffers overlap an unfinished one of the other lane waits for it, and a
+/// Order: collectives run in two lanes, reductions in one and the rest in the other, each in order
+/// of submission; one whose buffers overlap an unfinished one of the other lane waits for it, and a
 /// barrier for everything before it. Sends and receives are matched per peer and tag, in order.
 class Communicator {
  public:
@@ -49,14 +51,15 @@ class Communicator {
   /// Runs the requests, which must be of one kind of collective, one after the other as one
   /// operation. The group's first operation attaches on the calling thread, async or not: it may
   /// block while another rank makes the segment. A sync call returns a done operation, unless a
-  /// signal interrupted it behind others in the queue. A request that is wrong on its face fails with kInvalidArgument or kUnsupported
-  /// before anything is written, and ranks that wait for this one are told so.
+  /// signal interrupted it behind others in the queue. A request that is wrong on its face fails
+  /// with kInvalidArgument or kUnsupported before anything is written, and ranks that wait for this
+  /// one are told so.
   virtual std::shared_ptr<Operation> Submit(std::vector<CollectiveRequest> requests,
                                             SubmitOptions options) = 0;
 
   /// Records that this rank refused a call of `collective` before it got here (for example a tensor
-  /// that is not contiguous): takes the call's place in the order, so that peers which made the call
-  /// fail at once, naming this rank. `reason` goes to the log. Waits for no peer's call.
+  /// that is not contiguous): takes the call's place in the order, so that peers which made the
+  /// call fail at once, naming this rank. `reason` goes to the log. Waits for no peer's call.
   virtual void Refuse(Collective collective, const std::string& reason) = 0;
 
   /// `dtype` is part of the match: both ends must agree on it and on the bytes.

@@ -42,8 +42,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Attacher attach,
     : options_(std::move(options)),
       algorithms_(std::move(algorithms)),
       generation_(ProcessRuntime::Generation()),
-      statistics_(
-          StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
+      statistics_(StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
       timeout_ns_(options_.timeout.count()),
       attach_(std::move(attach)) {}
 
@@ -63,8 +62,8 @@ Status CommunicatorImpl::Usable() const {
   const std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
   if (closed_)
-    return Status(StatusCode::kAborted, "group " + options_.group_name +
-                                            " was shut down on this rank; make a new group");
+    return Status(StatusCode::kAborted,
+                  "group " + options_.group_name + " was shut down on this rank; make a new group");
   return Status();
 }
 
@@ -88,8 +87,8 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::EnsureAtta
                                          " ranks]: " + status.message());
     return failure_;
   }
-  auto fresh = std::make_shared<Attached>(options_.group_name, std::move(attachment).value(),
-                                          statistics_);
+  auto fresh =
+      std::make_shared<Attached>(options_.group_name, std::move(attachment).value(), statistics_);
   if (!failure_.ok() || closed_) {
     // Aborted or shut down meanwhile.
     fresh->context.transport().PublishLeft();
@@ -118,8 +117,7 @@ std::shared_ptr<Operation> CommunicatorImpl::NewOperation(const std::string& nam
                                                           std::uint64_t sequence,
                                                           std::shared_ptr<void> keepalive) {
   return std::make_shared<Operation>(
-      name, sequence, std::move(keepalive),
-      [weak = weak_from_this()](const std::string& reason) {
+      name, sequence, std::move(keepalive), [weak = weak_from_this()](const std::string& reason) {
         if (const std::shared_ptr<CommunicatorImpl> self = weak.lock()) self->Abort(reason);
       });
 }
@@ -170,8 +168,8 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
     for (const CollectiveRequest& request : task->requests)
       task->calls.push_back(Prepare(request, ScheduleFor(request), ++sequence_,
                                     options_.config.stage_bytes, options_.config.stream_bytes));
-    task->operation = NewOperation(name, task->calls.front().fingerprint.sequence,
-                                   std::move(options.keepalive));
+    task->operation =
+        NewOperation(name, task->calls.front().fingerprint.sequence, std::move(options.keepalive));
     AddDependencies(*group, LaneOf(collective), task.get());
     taken = lane.TakeOrQueue(task, /*may_take=*/!options.async);
   }
@@ -225,10 +223,10 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
                                                       const SubmitOptions& options) {
   if (Status usable = Usable(); !usable.ok()) return FailedOperation(name, std::move(usable));
   if (peer < 0 || peer >= ranks() || peer == rank())
-    return FailedOperation(name, Status(StatusCode::kInvalidArgument,
-                                        "peer " + std::to_string(peer) +
-                                            " is not another rank of a group of " +
-                                            std::to_string(ranks())));
+    return FailedOperation(
+        name, Status(StatusCode::kInvalidArgument, "peer " + std::to_string(peer) +
+                                                       " is not another rank of a group of " +
+                                                       std::to_string(ranks())));
   tidegate::Transfer transfer;
   transfer.begun = SteadyClock().Now();
   transfer.deadline = DeadlineAfter(transfer.begun, TimeoutFor(options));
@@ -266,13 +264,13 @@ void CommunicatorImpl::Abort(const std::string& reason) {
     if (closed_) return;
     group = attached_;
     if (group == nullptr && failure_.ok())
-      failure_ = Status(StatusCode::kAborted, "group " + options_.group_name +
-                                                  " was aborted on " + who + ": " + reason);
+      failure_ = Status(StatusCode::kAborted,
+                        "group " + options_.group_name + " was aborted on " + who + ": " + reason);
   }
   if (group == nullptr) return;
-  group->context.Fail(StatusCode::kAborted, rank(),
-                      group->context.transport().DescribePeer(rank()) +
-                          " aborted the group: " + reason);
+  group->context.Fail(
+      StatusCode::kAborted, rank(),
+      group->context.transport().DescribePeer(rank()) + " aborted the group: " + reason);
   ProcessRuntime::Get().engine().Notify(shared_from_this());
 }
 

@@ -26,7 +26,8 @@ struct Attachment {
 /// its counters, and how it fails. Thread-safe.
 class GroupContext {
  public:
-  GroupContext(std::string name, Attachment attachment, std::shared_ptr<GroupStatistics> statistics);
+  GroupContext(std::string name, Attachment attachment,
+               std::shared_ptr<GroupStatistics> statistics);
 
   MemoryTransport& transport() const { return *attachment_.transport; }
   Doorbell& doorbell() const { return *attachment_.doorbell; }

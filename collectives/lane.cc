@@ -150,10 +150,9 @@ bool Lane::Advance(Task& task, Status* outcome) {
                                                .wide_slots = call.wide_slots,
                                                .streaming = call.streaming});
       if (!started.ok())
-        return FailWith(task, started.code(), context_.rank(),
-                        context_.transport().DescribePeer(context_.rank()) + ": " +
-                            started.message(),
-                        outcome);
+        return FailWith(
+            task, started.code(), context_.rank(),
+            context_.transport().DescribePeer(context_.rank()) + ": " + started.message(), outcome);
       task.call_started = true;
     }
     const Result<Execution::Outcome> advanced = execution_.Advance();
@@ -192,9 +191,8 @@ bool Lane::GiveUp(Task& task, Status* outcome) {
 
 bool Lane::PeerLeft(Task& task, Status* outcome) {
   execution_.AwaitedPeers(&awaited_);
-  const auto left =
-      std::find_if(awaited_.begin(), awaited_.end(),
-                   [&](int peer) { return context_.transport().HasLeft(peer); });
+  const auto left = std::find_if(awaited_.begin(), awaited_.end(),
+                                 [&](int peer) { return context_.transport().HasLeft(peer); });
   if (left == awaited_.end()) return false;
   // It may have done its part just before it left.
   const int peer = *left;

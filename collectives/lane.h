@@ -32,7 +32,7 @@ struct Task {
 /// What one round of driving achieved.
 struct DriveResult {
   bool progressed = false;
-  bool pending = false;  ///< There is more to do, now or when a peer gets on.
+  bool pending = false;              ///< There is more to do, now or when a peer gets on.
   TimePoint deadline = kNoDeadline;  ///< Earliest deadline among what is pending.
 
   void Merge(const DriveResult& other);
@@ -80,7 +80,7 @@ class Lane {
   std::uint64_t counted_bytes_ = 0;
 
   std::mutex mutex_;
-  std::shared_ptr<Task> taken_;             // Guarded: being run by its caller.
+  std::shared_ptr<Task> taken_;              // Guarded: being run by its caller.
   std::deque<std::shared_ptr<Task>> queue_;  // Guarded.
 };
 

@@ -15,8 +15,8 @@
 namespace tidegate {
 
 /// One call of a user: one collective, several coalesced ones, or a send or receive. Shared between
-/// the user's handle and whoever drives it, hence the shared_ptr; it finishes even when the handle is
-/// dropped. Thread-safe.
+/// the user's handle and whoever drives it, hence the shared_ptr; it finishes even when the handle
+/// is dropped. Thread-safe.
 ///
 /// Life: created by Communicator; driven by the caller's or the progress thread; completed exactly
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
@@ -35,13 +35,14 @@ class Operation {
   /// The outcome. REQUIRES: done().
   const Status& status() const { return status_; }
 
-  /// Blocks until done or `timeout` (zero or negative: no limit of its own; the operation's deadline
-  /// still holds). Returns the outcome, or kTimeout with the operation left running. The caller's
-  /// buffers are released when this returns a final outcome. Must not be called holding the GIL.
+  /// Blocks until done or `timeout` (zero or negative: no limit of its own; the operation's
+  /// deadline still holds). Returns the outcome, or kTimeout with the operation left running. The
+  /// caller's buffers are released when this returns a final outcome. Must not be called holding
+  /// the GIL.
   Status Wait(Nanoseconds timeout);
 
-  /// Runs `callback` once after completion: on the callback thread, or here and now if already done.
-  /// At most one callback.
+  /// Runs `callback` once after completion: on the callback thread, or here and now if already
+  /// done. At most one callback.
   void OnDone(std::function<void()> callback);
 
   /// For the driver: publishes the outcome and wakes waiters; drops nothing and runs nothing.

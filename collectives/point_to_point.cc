@@ -135,14 +135,13 @@ bool PointToPoint::Match(int rank, Peer& peer) {
     if (wanted->bytes != send->data.bytes ||
         wanted->dtype != static_cast<std::uint32_t>(send->dtype)) {
       const bool known = wanted->dtype <= static_cast<std::uint32_t>(DataType::kOther1);
-      context_.Fail(StatusCode::kMismatch, rank,
-                    "send and receive differ: rank " + std::to_string(context_.rank()) +
-                        " called " + Describe(*send) + ", " +
-                        context_.transport().DescribePeer(rank) + " called recv(" +
-                        (known ? std::string(NameOf(static_cast<DataType>(wanted->dtype)))
-                               : "unknown type") +
-                        ", " + std::to_string(wanted->bytes) + " bytes, tag " +
-                        std::to_string(wanted->tag) + ")");
+      context_.Fail(
+          StatusCode::kMismatch, rank,
+          "send and receive differ: rank " + std::to_string(context_.rank()) + " called " +
+              Describe(*send) + ", " + context_.transport().DescribePeer(rank) + " called recv(" +
+              (known ? std::string(NameOf(static_cast<DataType>(wanted->dtype))) : "unknown type") +
+              ", " + std::to_string(wanted->bytes) + " bytes, tag " + std::to_string(wanted->tag) +
+              ")");
       return true;
     }
     peer.streaming = true;
@@ -218,12 +217,12 @@ bool PointToPoint::StreamIn(int rank, Peer& peer, FinishedOperations* finished) 
 void PointToPoint::CheckWaits(int rank, Peer& peer, bool had_left, FinishedOperations* finished) {
   if (had_left) {
     const auto gone = [&](const Transfer& transfer) {
-      Finish(transfer,
-             context_.FailureOf(Describe(transfer),
-                                Status(StatusCode::kPeerLost,
-                                       context_.transport().DescribePeer(rank) +
-                                           " left the group before it took part")),
-             finished);
+      Finish(
+          transfer,
+          context_.FailureOf(Describe(transfer), Status(StatusCode::kPeerLost,
+                                                        context_.transport().DescribePeer(rank) +
+                                                            " left the group before it took part")),
+          finished);
     };
     for (const Send& send : peer.sends) gone(send);
     for (const auto& [id, receive] : peer.receives) gone(receive);
@@ -235,14 +234,13 @@ void PointToPoint::CheckWaits(int rank, Peer& peer, bool had_left, FinishedOpera
   const TimePoint now = clock_.Now();
   const auto expired = [&](const Transfer& transfer) {
     if (now < transfer.deadline) return false;
-    context_.Fail(
-        StatusCode::kTimeout, rank,
-        Describe(transfer) + " timed out after " +
-            std::to_string(
-                std::chrono::duration_cast<std::chrono::milliseconds>(now - transfer.begun)
-                    .count()) +
-            " ms on rank " + std::to_string(context_.rank()) +
-            "; missing: " + context_.transport().DescribePeer(rank));
+    context_.Fail(StatusCode::kTimeout, rank,
+                  Describe(transfer) + " timed out after " +
+                      std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                         now - transfer.begun)
+                                         .count()) +
+                      " ms on rank " + std::to_string(context_.rank()) +
+                      "; missing: " + context_.transport().DescribePeer(rank));
     return true;
   };
   for (const Send& send : peer.sends)

@@ -30,9 +30,9 @@ struct Transfer {
 ///
 /// The n-th send of a tag to a peer answers that peer's n-th receive of the tag from this rank.
 /// Receives are announced to the sender, which streams a message once its receive is known, so that
-/// messages may be received in another order than they were sent, and nothing is buffered. Announced
-/// receives are taken out of the channel at once, so that no number of them can block it. Driven by
-/// the progress thread; Post is thread-safe.
+/// messages may be received in another order than they were sent, and nothing is buffered.
+/// Announced receives are taken out of the channel at once, so that no number of them can block it.
+/// Driven by the progress thread; Post is thread-safe.
 class PointToPoint {
  public:
   PointToPoint(GroupContext& context, const Clock& clock);
@@ -56,9 +56,9 @@ class PointToPoint {
   struct Peer {
     std::map<std::int64_t, std::uint64_t> sends_by_tag;
     std::map<std::int64_t, std::uint64_t> receives_by_tag;
-    std::deque<Send> sends;                 ///< In order of their calls.
+    std::deque<Send> sends;                     ///< In order of their calls.
     std::map<std::uint64_t, Receive> receives;  ///< By id, which is in order of their calls.
-    std::vector<PostedReceive> wanted;      ///< Announced by the peer, not yet answered.
+    std::vector<PostedReceive> wanted;          ///< Announced by the peer, not yet answered.
     std::uint64_t next_id = 1;
     bool streaming = false;  ///< sends.front() is being sent as the answer to streaming_id.
     std::uint64_t streaming_id = 0;

@@ -39,9 +39,7 @@ bool Rooted(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
-Status Invalid(const std::string& message) {
-  return Status(StatusCode::kInvalidArgument, message);
-}
+Status Invalid(const std::string& message) { return Status(StatusCode::kInvalidArgument, message); }
 
 Status CheckCount(const char* what, const std::vector<Block>& blocks, int expected) {
   if (blocks.size() == static_cast<std::size_t>(expected)) return Status();
@@ -185,10 +183,10 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.element_bytes = SizeOf(request.dtype);
   call.inputs = BlocksFor(request.inputs, schedule.parts);
   call.outputs = BlocksFor(request.outputs, schedule.parts);
-  call.output_bytes = TotalBytes(request.collective == Collective::kReduceScatter ||
-                                         request.outputs.empty()
-                                     ? request.inputs
-                                     : request.outputs);
+  call.output_bytes =
+      TotalBytes(request.collective == Collective::kReduceScatter || request.outputs.empty()
+                     ? request.inputs
+                     : request.outputs);
   call.streaming = TotalBytes(request.outputs) >= stream_bytes;
 
   Fingerprint& fingerprint = call.fingerprint;
@@ -216,9 +214,8 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
       for (const Block& block : request.outputs) call.splits.push_back(block.bytes);
       break;
     default:
-      fingerprint.elements =
-          std::max(LongestBytes(request.inputs), LongestBytes(request.outputs)) /
-          call.element_bytes;
+      fingerprint.elements = std::max(LongestBytes(request.inputs), LongestBytes(request.outputs)) /
+                             call.element_bytes;
       break;
   }
   // Only where every rank knows all blocks do all ranks come to the same answer here.

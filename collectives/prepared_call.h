@@ -11,7 +11,7 @@ namespace tidegate {
 
 /// A CollectiveRequest that has been checked and described, ready to be bound to a schedule.
 struct PreparedCall {
-  std::vector<Block> inputs;   ///< As the schedule sees them: cut into parts where it asks for it.
+  std::vector<Block> inputs;  ///< As the schedule sees them: cut into parts where it asks for it.
   std::vector<Block> outputs;
   Fingerprint fingerprint;
   ReduceKernel kernel = nullptr;
@@ -30,8 +30,9 @@ std::size_t MessageBytes(const CollectiveRequest& request);
 /// kUnsupported with the offending values.
 Status CheckRequest(const CollectiveRequest& request, int rank, int ranks);
 
-/// Describes a checked request; `sequence` is the call's number in its group. `stage_bytes` decides how much of the stage it may use,
-/// `stream_bytes` from which output size on stores bypass the cache.
+/// Describes a checked request; `sequence` is the call's number in its group. `stage_bytes` decides
+/// how much of the stage it may use, `stream_bytes` from which output size on stores bypass the
+/// cache.
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      std::uint64_t sequence, std::size_t stage_bytes, std::size_t stream_bytes);
 

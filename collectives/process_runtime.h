@@ -23,7 +23,8 @@ class ProcessRuntime {
   static std::uint64_t Generation();
 
   ProgressEngine& engine();
-  void Register(const std::shared_ptr<CommunicatorImpl>& communicator, const std::string& stats_file);
+  void Register(const std::shared_ptr<CommunicatorImpl>& communicator,
+                const std::string& stats_file);
   void Shutdown();
 
  private:

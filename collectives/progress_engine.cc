@@ -23,9 +23,8 @@ ProgressEngine::~ProgressEngine() {
 
 void ProgressEngine::Notify(const std::shared_ptr<Drivable>& drivable) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.drivable == drivable;
-  });
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.drivable == drivable; });
   if (found == entries_.end()) {
     entries_.push_back({drivable});
   } else {

@@ -93,8 +93,8 @@ std::string StatisticsRegistry::ToJson() {
                     ",\"bytes\":" + std::to_string(counters.bytes) +
                     ",\"seconds\":" + Seconds(counters.nanoseconds) +
                     ",\"errors\":" + std::to_string(counters.errors) + "}";
-    groups += (groups.empty() ? "" : ",") + Quoted(name) + ":{\"ranks\":[" + ranks +
-              "],\"ops\":{" + operations + "}}";
+    groups += (groups.empty() ? "" : ",") + Quoted(name) + ":{\"ranks\":[" + ranks + "],\"ops\":{" +
+              operations + "}}";
   }
   return "{\"version\":1,\"rank\":" + std::to_string(rank_) + ",\"groups\":{" + groups +
          "},\"links\":{\"shm\":{\"bytes\":" + std::to_string(shared_memory_bytes) + "}}}";

@@ -6,8 +6,8 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
-// One-shot moves ranks times the bytes of two-shot but has one synchronisation less; both add in the
-// same order, so the limit moves no bits.
+// One-shot moves ranks times the bytes of two-shot but has one synchronisation less; both add in
+// the same order, so the limit moves no bits.
 constexpr std::size_t kOneShotBytes = 32 << 10;
 
 }  // namespace

@@ -31,8 +31,8 @@ Schedule AllToAllDirect(const AlgorithmInput& input);
 Schedule BarrierArrival(const AlgorithmInput& input);
 
 /// The algorithms that a communicator may run: per collective an ordered list of (largest message
-/// in bytes, algorithm); the first whose limit is not exceeded is taken. Not thread-safe while it is
-/// being changed.
+/// in bytes, algorithm); the first whose limit is not exceeded is taken. Not thread-safe while it
+/// is being changed.
 class AlgorithmTable {
  public:
   /// The table that ships.

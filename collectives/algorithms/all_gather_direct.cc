@@ -1,9 +1,9 @@
 // Direct all-gather over memory that all ranks can read: each rank stages its shard once and every
 // other rank copies it out.
 //
-// Cost: alpha + S/p * beta (stage) + (p-1)/p * S * beta (copy out) a rank, one round; pipelined over
-// chunks, so that staging overlaps copying. Each shard is written to memory once and read p-1 times,
-// from the cache while chunks fit in it. Extra memory: 2 chunks a rank. No reduction.
+// Cost: alpha + S/p * beta (stage) + (p-1)/p * S * beta (copy out) a rank, one round; pipelined
+// over chunks, so that staging overlaps copying. Each shard is written to memory once and read p-1
+// times, from the cache while chunks fit in it. Extra memory: 2 chunks a rank. No reduction.
 // Source: the "direct" exchange of Thakur, Rabenseifner, Gropp, "Optimization of collective
 // communication operations in MPICH", IJHPCA 19(1), 2005, section 4, with one shared copy.
 

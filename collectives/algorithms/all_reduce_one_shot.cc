@@ -1,7 +1,7 @@
 // One-shot all-reduce for small messages: every rank stages its tensor and reduces all of them.
 //
-// Cost: alpha + S * beta (stage) + p * S * gamma (reduce) a rank, one round. Extra memory: 2 chunks a
-// rank. Order of reduction: rank 0 to p-1, the same as two-shot's, so the two give equal bits.
+// Cost: alpha + S * beta (stage) + p * S * gamma (reduce) a rank, one round. Extra memory: 2 chunks
+// a rank. Order of reduction: rank 0 to p-1, the same as two-shot's, so the two give equal bits.
 // Source: the all-to-all broadcast form of reference MPI_Allreduce for short messages (Thakur,
 // Rabenseifner, Gropp 2005, section 4.5), over shared memory.
 

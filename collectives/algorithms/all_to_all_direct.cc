@@ -1,8 +1,8 @@
-// Direct all-to-all, even or not: each rank stages one block for each other rank and copies out what
-// the others staged for it. Each pair's stream has its own length, known to both ends.
+// Direct all-to-all, even or not: each rank stages one block for each other rank and copies out
+// what the others staged for it. Each pair's stream has its own length, known to both ends.
 //
-// Cost: alpha + 2 (p-1)/p * S * beta a rank, one round, pipelined over chunks. Extra memory: 2 (p-1)
-// chunks a rank.
+// Cost: alpha + 2 (p-1)/p * S * beta a rank, one round, pipelined over chunks. Extra memory: 2
+// (p-1) chunks a rank.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/sub_slots.h"

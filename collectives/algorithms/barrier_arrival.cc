@@ -1,5 +1,5 @@
-// Barrier: no steps of its own. An operation completes only when every rank has arrived at it, which
-// is what a barrier asks for. Cost: alpha, one round.
+// Barrier: no steps of its own. An operation completes only when every rank has arrived at it,
+// which is what a barrier asks for. Cost: alpha, one round.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/builder.h"

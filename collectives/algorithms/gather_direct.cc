@@ -1,7 +1,7 @@
 // Direct gather: every rank but the root stages its tensor, the root copies them out.
 //
-// Cost: alpha + S/p * beta (stage) + (p-1)/p * S * beta at the root, one round, pipelined over chunks.
-// Extra memory: 2 chunks a rank.
+// Cost: alpha + S/p * beta (stage) + (p-1)/p * S * beta at the root, one round, pipelined over
+// chunks. Extra memory: 2 chunks a rank.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/builder.h"

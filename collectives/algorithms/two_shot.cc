@@ -4,8 +4,8 @@
 // Cost of all_reduce a rank: 2 alpha + 2 (p-1)/p * S * beta + S * gamma, two rounds a chunk; of
 // reduce: the same, but the root alone copies out. Extra memory: 2 p chunks a rank. Order of
 // reduction: rank 0 to p-1 for every element.
-// Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004 (reduce-scatter
-// and all-gather), with direct exchanges.
+// Source: Rabenseifner, "Optimization of collective reduction operations", ICCS 2004
+// (reduce-scatter and all-gather), with direct exchanges.
 //
 // Slot reuse: the part staged for rank j is free once j shows the result of that chunk, since j has
 // read all its inputs by then; the result is free once its readers show that they consumed it.

@@ -32,15 +32,15 @@ Status Execution::Start(const Invocation& invocation) {
   for (const Block& block : call_.outputs) longest_ = std::max(longest_, block.bytes);
 
   const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
-  chunk_bytes_ = slot_bytes / static_cast<std::size_t>(schedule.sub_slots) / kChunkAlignment *
-                 kChunkAlignment;
+  chunk_bytes_ =
+      slot_bytes / static_cast<std::size_t>(schedule.sub_slots) / kChunkAlignment * kChunkAlignment;
   TIDEGATE_CHECK(chunk_bytes_ > 0);
   chunks_ = static_cast<std::int64_t>((longest_ + chunk_bytes_ - 1) / chunk_bytes_);
   if (chunks_ >= (std::int64_t{1} << kChunkBits) - 1)
-    return Status(StatusCode::kUnsupported,
-                  "a block of " + std::to_string(longest_) + " bytes needs " +
-                      std::to_string(chunks_) + " chunks of " + std::to_string(chunk_bytes_) +
-                      " bytes, too many; raise TIDEGATE_STAGE_BYTES");
+    return Status(StatusCode::kUnsupported, "a block of " + std::to_string(longest_) +
+                                                " bytes needs " + std::to_string(chunks_) +
+                                                " chunks of " + std::to_string(chunk_bytes_) +
+                                                " bytes, too many; raise TIDEGATE_STAGE_BYTES");
   TIDEGATE_RETURN_IF_ERROR(ReserveStage(longest_));
 
   ++index_;
@@ -85,8 +85,8 @@ Status Execution::ReserveStage(std::size_t longest) {
   if (used <= committed_[key]) return Status();
   for (std::size_t slot = 0; slot < kStageSlots; ++slot)
     for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
-      TIDEGATE_RETURN_IF_ERROR(transport_.CommitStage(
-          lane_, slot * SlotStride() + sub_slot * chunk_bytes_, used));
+      TIDEGATE_RETURN_IF_ERROR(
+          transport_.CommitStage(lane_, slot * SlotStride() + sub_slot * chunk_bytes_, used));
   committed_[key] = used;
   return Status();
 }
@@ -179,8 +179,9 @@ Status Execution::CompareWith(int peer) {
     return Status(StatusCode::kMismatch,
                   transport_.DescribePeer(peer) + " refused its own call of " +
                       std::string(NameOf(theirs.collective)) + " seq " +
-                      std::to_string(theirs.sequence) + " as wrong, while rank " + std::to_string(rank_) + " called " +
-                      Describe(ours) + "; see the error of rank " + std::to_string(peer));
+                      std::to_string(theirs.sequence) + " as wrong, while rank " +
+                      std::to_string(rank_) + " called " + Describe(ours) +
+                      "; see the error of rank " + std::to_string(peer));
   if (!Matches(ours, theirs))
     return Status(StatusCode::kMismatch,
                   "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +

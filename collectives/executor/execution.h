@@ -29,8 +29,8 @@ struct Invocation {
 
 /// Runs the operations of one lane of one rank, one after the other, over any Transport. Executions
 /// are resumable: Advance never blocks but returns where it would have to wait, so that one thread
-/// can serve many lanes. Nothing is allocated per chunk or, once warm, per operation. One thread at a
-/// time.
+/// can serve many lanes. Nothing is allocated per chunk or, once warm, per operation. One thread at
+/// a time.
 ///
 /// Checks before the first byte of an output is written that every rank arrived with the same call.
 class Execution {
@@ -41,8 +41,8 @@ class Execution {
   Status Start(const Invocation& invocation);
 
   enum class Outcome { kDone, kBlocked };
-  /// Continues until done or until a peer must make progress first, at most `max_steps` steps. After
-  /// an error the lane is unusable.
+  /// Continues until done or until a peer must make progress first, at most `max_steps` steps.
+  /// After an error the lane is unusable.
   Result<Outcome> Advance(int max_steps = 1 << 30);
 
   /// Takes an operation's place in the order without taking part: peers that made the call are told
@@ -97,8 +97,8 @@ class Execution {
   std::int64_t iteration_ = 0;
   std::size_t next_step_ = 0;
   std::size_t longest_ = 0;
-  int arrival_cursor_ = 0;   ///< Ranks below it have arrived and match.
-  int wait_cursor_ = 0;      ///< Of a wait for all: ranks below it are there.
+  int arrival_cursor_ = 0;  ///< Ranks below it have arrived and match.
+  int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
   std::vector<double> factors_;

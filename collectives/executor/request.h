@@ -26,8 +26,8 @@ struct Block {
 ///   scatter          root: one a rank               the tensor
 ///   all_to_all       one a rank                     one a rank
 ///   barrier          none                           none
-/// Outputs must not overlap inputs other than as said or, for all_gather, where outputs[rank] is the
-/// input itself.
+/// Outputs must not overlap inputs other than as said or, for all_gather, where outputs[rank] is
+/// the input itself.
 struct CollectiveRequest {
   Collective collective = Collective::kBarrier;
   DataType dtype = DataType::kUint8;

@@ -44,7 +44,8 @@ class ScheduleBuilder {
     schedule_.steps.push_back(step);
   }
 
-  /// Tells all peers that chunk c of `channel` is done, for each c with chunk c + guard in `extent`.
+  /// Tells all peers that chunk c of `channel` is done, for each c with chunk c + guard in
+  /// `extent`.
   void Signal(Channel channel, Slice extent, int guard = 0) {
     Step step = Make(StepKind::kSignal, extent);
     step.channel = channel;

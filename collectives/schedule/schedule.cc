@@ -43,7 +43,8 @@ std::string StepText(const Schedule& schedule, const Step& step) {
     case StepKind::kReduce: {
       text += "reduce " + SliceText(step.dst) + " <-";
       for (int i = 0; i < step.operand_count; ++i)
-        text += " " + SliceText(schedule.operands[static_cast<std::size_t>(step.first_operand + i)]);
+        text +=
+            " " + SliceText(schedule.operands[static_cast<std::size_t>(step.first_operand + i)]);
       break;
     }
     case StepKind::kSignal:
@@ -61,9 +62,9 @@ std::string StepText(const Schedule& schedule, const Step& step) {
 }  // namespace
 
 std::string_view NameOf(Collective collective) {
-  constexpr std::array<std::string_view, 9> kNames = {
-      "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce",
-      "gather",     "scatter",        "all_to_all", "barrier"};
+  constexpr std::array<std::string_view, 9> kNames = {"all_gather", "reduce_scatter", "all_reduce",
+                                                      "broadcast",  "reduce",         "gather",
+                                                      "scatter",    "all_to_all",     "barrier"};
   return kNames[static_cast<std::size_t>(collective)];
 }
 

@@ -22,8 +22,8 @@ enum class Collective : std::uint8_t {
 /// "all_gather", "reduce_scatter", ...: the names of c10d.
 std::string_view NameOf(Collective collective);
 
-/// Where bytes lie. Input and output are the caller's tensors, private to a rank and cut into blocks
-/// of any sizes; stage is memory of `owner` that every rank of the group can read.
+/// Where bytes lie. Input and output are the caller's tensors, private to a rank and cut into
+/// blocks of any sizes; stage is memory of `owner` that every rank of the group can read.
 enum class Buffer : std::uint8_t { kInput, kOutput, kStage };
 
 /// Chunk c of one block. For input and output the block is an index into the executing rank's own
@@ -62,8 +62,8 @@ inline constexpr int kAllPeers = -1;
 /// Slots of stage memory a rank has; chunk c lies in slot c modulo this.
 inline constexpr int kStageSlots = 2;
 
-/// As an extent: the longest of all the caller's blocks on this rank. Progress words only grow, so a
-/// signal for a chunk that a peer does not wait for is harmless.
+/// As an extent: the longest of all the caller's blocks on this rank. Progress words only grow, so
+/// a signal for a chunk that a peer does not wait for is harmless.
 inline constexpr Slice kLongestBlock{Buffer::kInput, -1, -1};
 
 /// One instruction, executed once for each chunk of its extent.

@@ -8,9 +8,9 @@
 
 namespace tidegate {
 
-/// A key-value store that all ranks of one group reach before they share memory; keys are private to
-/// the group. backend/store_bootstrap implements it over c10d::Store. Thread-safe; calls may block on
-/// the network, never longer than their deadline.
+/// A key-value store that all ranks of one group reach before they share memory; keys are private
+/// to the group. backend/store_bootstrap implements it over c10d::Store. Thread-safe; calls may
+/// block on the network, never longer than their deadline.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;

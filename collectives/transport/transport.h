@@ -19,13 +19,14 @@ inline constexpr int kLanes = 2;
 /// a byte of any output is written. Plain data: lies in memory shared between processes.
 struct Fingerprint {
   std::uint64_t sequence = 0;  ///< Group-wide number of the call, from 1.
-  std::uint64_t elements = 0;  ///< Of the whole collective, as c10d counts them; 0 where ranks may differ.
-  std::uint64_t layout = 0;    ///< Hash of the block sizes that all ranks must agree on.
-  double factor = 1.0;         ///< PREMUL_SUM factor of this rank; ranks may differ.
+  std::uint64_t elements =
+      0;  ///< Of the whole collective, as c10d counts them; 0 where ranks may differ.
+  std::uint64_t layout = 0;  ///< Hash of the block sizes that all ranks must agree on.
+  double factor = 1.0;       ///< PREMUL_SUM factor of this rank; ranks may differ.
   Collective collective = Collective::kBarrier;
   DataType dtype = DataType::kUint8;
   ReduceOp reduce_op = ReduceOp::kNone;
-  std::uint8_t refused = 0;    ///< 1: this rank's own call was wrong; it will not take part.
+  std::uint8_t refused = 0;  ///< 1: this rank's own call was wrong; it will not take part.
   std::int32_t root = -1;
 };
 
@@ -46,9 +47,9 @@ struct GroupFailure {
 /// only grow, arrivals, and the first failure.
 ///
 /// To implement one: (1) give each rank stage memory and progress words that its peers can read;
-/// (2) make every write before Arrive or Signal visible to a peer that has seen it (release/acquire);
-/// (3) wake peers that sleep. Nothing here blocks. One thread at a time for each lane; lanes are
-/// independent of each other.
+/// (2) make every write before Arrive or Signal visible to a peer that has seen it
+/// (release/acquire); (3) wake peers that sleep. Nothing here blocks. One thread at a time for each
+/// lane; lanes are independent of each other.
 ///
 /// Words of one lane and channel must be passed to Signal in non-decreasing order.
 class Transport {
@@ -66,9 +67,10 @@ class Transport {
   /// machine cannot provide it. Must precede the first use of a range; idempotent.
   virtual Status CommitStage(int lane, std::size_t offset, std::size_t bytes) = 0;
 
-  /// Publishes that this rank came to operation `index` (from 1, counted by lane) with `fingerprint`
-  /// and, for all_to_all (else empty), the bytes it will send to each rank followed by the bytes it
-  /// expects from each. An arrival stays readable until the rank arrives at `index + 2`.
+  /// Publishes that this rank came to operation `index` (from 1, counted by lane) with
+  /// `fingerprint` and, for all_to_all (else empty), the bytes it will send to each rank followed
+  /// by the bytes it expects from each. An arrival stays readable until the rank arrives at `index
+  /// + 2`.
   virtual void Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
                       std::span<const std::uint64_t> splits) = 0;
   virtual bool HasArrived(int lane, int peer, std::uint64_t index) = 0;

@@ -235,8 +235,7 @@ TEST(CommunicatorFailureTest, ARankThatLeftIsNamed) {
   const auto operation = group[0].Submit({Barrier()}, {.async = false});
   EXPECT_EQ(operation->status().code(), StatusCode::kPeerLost);
   EXPECT_NE(operation->status().message().find("rank 1"), std::string::npos);
-  EXPECT_EQ(group[1].Submit({Barrier()}, {.async = false})->status().code(),
-            StatusCode::kAborted);
+  EXPECT_EQ(group[1].Submit({Barrier()}, {.async = false})->status().code(), StatusCode::kAborted);
 }
 
 TEST(CommunicatorProgressTest, GroupsUsedInOppositeOrderComplete) {
@@ -286,11 +285,11 @@ TEST(CommunicatorProgressTest, AnOverlappingOperationOfTheOtherLaneRunsAfter) {
   group.RunAll([](int rank, Communicator& communicator) {
     std::vector<std::int32_t> values(5000, rank + 1), all(10000);
     const auto sum = communicator.Submit({SumOf(values)}, {.async = true});
-    CollectiveRequest gather{.collective = Collective::kAllGather,
-                             .dtype = DataType::kInt32,
-                             .inputs = {BlockOf(values)},
-                             .outputs = {{BlockOf(all).data, 20000},
-                                         {BlockOf(all).data + 20000, 20000}}};
+    CollectiveRequest gather{
+        .collective = Collective::kAllGather,
+        .dtype = DataType::kInt32,
+        .inputs = {BlockOf(values)},
+        .outputs = {{BlockOf(all).data, 20000}, {BlockOf(all).data + 20000, 20000}}};
     const auto gathered = communicator.Submit({gather}, {.async = true});
     EXPECT_TRUE(gathered->Wait(Nanoseconds(0)).ok());
     EXPECT_EQ(all, std::vector<std::int32_t>(10000, 3));
@@ -337,8 +336,7 @@ TEST(CommunicatorTest, CreateRefusesRanksOutOfRange) {
   CommunicatorOptions options;
   options.rank = 2;
   options.ranks = 2;
-  EXPECT_EQ(Communicator::Create(std::move(options)).status().code(),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Communicator::Create(std::move(options)).status().code(), StatusCode::kInvalidArgument);
   CommunicatorOptions many;
   many.ranks = 65;
   EXPECT_EQ(Communicator::Create(std::move(many)).status().code(), StatusCode::kInvalidArgument);

@@ -28,8 +28,8 @@ TEST(AlgorithmsTest, StepsGrowWithRanksNotWithTheMessage) {
 }
 
 TEST(AlgorithmsTest, ReductionsTakeTheirOperandsInRankOrder) {
-  for (const Algorithm algorithm : {ReduceScatterDirect, AllReduceOneShot, AllReduceTwoShot,
-                                    ReduceTwoShot}) {
+  for (const Algorithm algorithm :
+       {ReduceScatterDirect, AllReduceOneShot, AllReduceTwoShot, ReduceTwoShot}) {
     const Schedule schedule = algorithm({.rank = 2, .ranks = 5, .root = 1});
     ASSERT_EQ(schedule.operands.size(), 5u) << schedule.name;
     for (int rank = 0; rank < 5; ++rank) {

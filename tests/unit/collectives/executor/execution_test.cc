@@ -49,10 +49,8 @@ class Adversary {
       if (running[rank] == nullptr) {
         const CollectiveRequest request = memory[next[rank]].RequestFor(static_cast<int>(rank));
         const Algorithm algorithm = table.Choose(request.collective, MessageBytes(request));
-        schedules[rank] = std::make_unique<Schedule>(
-            algorithm({.rank = static_cast<int>(rank),
-                       .ranks = ranks_,
-                       .root = std::max(request.root, 0)}));
+        schedules[rank] = std::make_unique<Schedule>(algorithm(
+            {.rank = static_cast<int>(rank), .ranks = ranks_, .root = std::max(request.root, 0)}));
         running[rank] = std::make_unique<PreparedCall>(
             Prepare(request, *schedules[rank], next[rank] + 1, kStageBytes, 1 << 30));
         const Status started = Start(executions_[rank], *running[rank]);
@@ -118,10 +116,11 @@ TEST_P(ExecutionTest, OneShotAndTwoShotAllReduceGiveEqualResults) {
     table.Clear(Collective::kAllReduce);
     table.Add(Collective::kAllReduce, std::size_t{1} << 40, algorithm);
     Adversary adversary(ranks, 5);
-    EXPECT_EQ(adversary.Run({{Collective::kAllReduce, ReduceOp::kSum, ranks, -1,
-                              {3 * kChunkElements + 5}, 9}},
-                            table),
-              "");
+    EXPECT_EQ(
+        adversary.Run(
+            {{Collective::kAllReduce, ReduceOp::kSum, ranks, -1, {3 * kChunkElements + 5}, 9}},
+            table),
+        "");
   }
 }
 

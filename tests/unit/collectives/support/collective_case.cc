@@ -33,8 +33,8 @@ CaseMemory::Values CaseMemory::Reduced(int block, int count) const {
   for (int rank = 1; rank < case_.ranks; ++rank) {
     const Values other = MakeInput(rank, block, count);
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = case_.reduce_op == ReduceOp::kMax ? std::max(values[i], other[i])
-                                                    : values[i] + other[i];
+      values[i] =
+          case_.reduce_op == ReduceOp::kMax ? std::max(values[i], other[i]) : values[i] + other[i];
   }
   return values;
 }
@@ -103,8 +103,8 @@ CollectiveRequest CaseMemory::RequestFor(int rank) {
   const auto blocks = [](std::vector<Values>& tensors) {
     std::vector<Block> result;
     for (Values& tensor : tensors)
-      result.push_back({reinterpret_cast<std::byte*>(tensor.data()),
-                        tensor.size() * sizeof(std::int32_t)});
+      result.push_back(
+          {reinterpret_cast<std::byte*>(tensor.data()), tensor.size() * sizeof(std::int32_t)});
     return result;
   };
   const auto row = static_cast<std::size_t>(rank);

@@ -41,7 +41,8 @@ class CaseMemory {
   void Expect(int rank, Values values);
 
   const CollectiveCase case_;
-  // By rank, then by block; each block a vector of its own, so that nothing is adjacent by accident.
+  // By rank, then by block; each block a vector of its own, so that nothing is adjacent by
+  // accident.
   std::vector<std::vector<Values>> inputs_;
   std::vector<std::vector<Values>> outputs_;
   std::vector<std::vector<Values>> expected_;
