@@ -193,8 +193,8 @@ void MemoryTransport::Fail(const GroupFailure& failure) {
   };
   // A rank that died while it wrote the record would keep it from everybody: whoever reports that
   // death takes over.
-  const bool of_another = failure.code == StatusCode::kPeerLost && failure.culprit >= 0 &&
-                          failure.culprit != rank_;
+  const bool of_another =
+      failure.code == StatusCode::kPeerLost && failure.culprit >= 0 && failure.culprit != rank_;
   if (claim(SegmentHeader::kHealthy) || (of_another && claim(claim_of(failure.culprit)))) {
     head.failure_code = static_cast<std::int32_t>(failure.code);
     head.failure_reporter = failure.reporter;

@@ -85,8 +85,8 @@ struct PairChannel {
   static constexpr std::size_t kPieces = 4;
   static constexpr std::size_t kPieceBytes = 64 << 10;
 
-  alignas(64) std::atomic<std::uint64_t> posts_written;  ///< By the receiver.
-  alignas(64) std::atomic<std::uint64_t> posts_read;     ///< By the sender.
+  alignas(64) std::atomic<std::uint64_t> posts_written;   ///< By the receiver.
+  alignas(64) std::atomic<std::uint64_t> posts_read;      ///< By the sender.
   alignas(64) std::atomic<std::uint64_t> pieces_written;  ///< By the sender.
   alignas(64) std::atomic<std::uint64_t> pieces_read;     ///< By the receiver.
   PostedReceive posts[kPosts];
@@ -102,7 +102,8 @@ struct SegmentLayout {
 
   std::size_t RankRecordAt(int rank) const;
   std::size_t LaneWordsAt(int lane, int rank) const;
-  /// 2 * `ranks` u64: what the all_to_all that `rank` entered as operation `index` sends and expects.
+  /// 2 * `ranks` u64: what the all_to_all that `rank` entered as operation `index` sends and
+  /// expects.
   std::size_t SplitsAt(int lane, int rank, std::uint64_t index) const;
   std::size_t PairChannelAt(int from, int to) const;
   std::size_t StageAt(int lane, int rank) const;
