@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collectives/communicator_impl.h"
+#include "collectives/generation_bootstrap.h"
 #include "collectives/interrupt.h"
 #include "collectives/transport/loopback/loopback.h"
 #include "collectives/transport/shm/shm_transport.h"
@@ -55,10 +56,13 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     attach = [stage_bytes](TimePoint) { return AttachAlone(stage_bytes); };
   } else {
     TIDEGATE_CHECK(options.bootstrap != nullptr);
-    TIDEGATE_RETURN_IF_ERROR(ShmTransport::AnnouncePresence(*options.bootstrap, options.rank));
+    Result<std::unique_ptr<Bootstrap>> store =
+        GenerationBootstrap::Next(std::move(options.bootstrap), options.rank);
+    if (!store.ok()) return store.status();
+    std::shared_ptr<Bootstrap> bootstrap = std::move(store).value();
+    TIDEGATE_RETURN_IF_ERROR(ShmTransport::AnnouncePresence(*bootstrap, options.rank));
     attach = [name = options.group_name, rank = options.rank, ranks = options.ranks, stage_bytes,
-              bootstrap =
-                  std::shared_ptr<Bootstrap>(std::move(options.bootstrap))](TimePoint deadline) {
+              bootstrap = std::move(bootstrap)](TimePoint deadline) {
       return AttachSharedMemory({.group_name = name,
                                  .rank = rank,
                                  .ranks = ranks,

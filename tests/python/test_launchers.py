@@ -1,0 +1,147 @@
+"""Every usual way to start ranks and to make groups works, without an import of tidegate."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+PREAMBLE = """
+import os, sys
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+
+def check_sum(group=None, ranks=None):
+    ranks = list(range(dist.get_world_size())) if ranks is None else ranks
+    values = torch.full((5,), float(dist.get_rank() + 1))
+    dist.all_reduce(values, group=group)
+    assert values.tolist() == [float(sum(r + 1 for r in ranks))] * 5, values
+"""
+
+
+def run(command: list[str], cwd: Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def torchrun(script: str, ranks: int, cwd: Path) -> str:
+    path = cwd / "script.py"
+    path.write_text(PREAMBLE + textwrap.dedent(script))
+    return run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), str(path)],
+        cwd,
+    )
+
+
+def test_torchrun_makes_groups_of_every_kind(tmp_path: Path) -> None:
+    output = torchrun(
+        """
+        dist.init_process_group("tidegate")
+        rank = dist.get_rank()
+        check_sum()
+        pairs = [[0, 1], [2, 3]]
+        groups = [dist.new_group(pair, backend="tidegate") for pair in pairs]
+        check_sum(groups[rank // 2], pairs[rank // 2])
+        from torch.distributed.device_mesh import init_device_mesh
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        check_sum(mesh.get_group("shard"), pairs[rank // 2])
+        check_sum(mesh.get_group("replicate"), [rank % 2, rank % 2 + 2])
+        import tidegate
+        ops = {name: group["ops"] for name, group in tidegate.stats()["groups"].items()}
+        assert sum("all_reduce" in group for group in ops.values()) == 4, ops
+        dist.destroy_process_group()
+        # Not print: the lines of ranks that share a pipe may tear.
+        os.write(1, b"right\\n")
+        """,
+        ranks=4,
+        cwd=tmp_path,
+    )
+    assert output.split() == ["right"] * 4
+
+
+def test_groups_are_made_again_on_the_same_store(tmp_path: Path) -> None:
+    """torchrun's ranks meet in one store however often they call init_process_group."""
+    output = torchrun(
+        """
+        for _ in range(5):
+            dist.init_process_group("tidegate")
+            check_sum()
+            group = dist.new_group([0, 1], backend="tidegate")
+            if dist.get_rank() < 2:
+                check_sum(group, [0, 1])
+            dist.destroy_process_group()
+        os.write(1, b"right\\n")
+        """,
+        ranks=3,
+        cwd=tmp_path,
+    )
+    assert output.split() == ["right"] * 3
+
+
+def test_a_tidegate_group_beside_a_gloo_group(tmp_path: Path) -> None:
+    output = torchrun(
+        """
+        dist.init_process_group("gloo")
+        group = dist.new_group(backend="tidegate")
+        check_sum()
+        check_sum(group)
+        assert dist.get_backend(group) == "tidegate"
+        dist.barrier()
+        dist.destroy_process_group()
+        os.write(1, b"right\\n")
+        """,
+        ranks=2,
+        cwd=tmp_path,
+    )
+    assert output.split() == ["right"] * 2
+
+
+def test_spawn_with_a_file_store_and_with_a_tcp_store(tmp_path: Path) -> None:
+    script = PREAMBLE + textwrap.dedent(
+        """
+        import torch.multiprocessing as mp
+
+        def rank_main(rank, method, port):
+            if method == "file":
+                dist.init_process_group("tidegate", init_method="file://" + sys.argv[1],
+                                        rank=rank, world_size=2)
+            else:
+                store = dist.TCPStore("127.0.0.1", port, is_master=False)
+                dist.init_process_group("tidegate", store=store, rank=rank, world_size=2)
+            check_sum()
+            dist.destroy_process_group()
+
+        if __name__ == "__main__":
+            mp.spawn(rank_main, args=("file", 0), nprocs=2)
+            server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            mp.spawn(rank_main, args=("tcp", server.port), nprocs=2)
+            print("right")
+        """
+    )
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    assert run([sys.executable, str(path), str(tmp_path / "store")], tmp_path).split() == ["right"]
+
+
+def test_one_info_line_a_group_says_what_was_chosen(tmp_path: Path) -> None:
+    script = PREAMBLE + textwrap.dedent(
+        """
+        os.environ["TIDEGATE_DEBUG"] = "INFO"
+        dist.init_process_group("tidegate", init_method="file://" + sys.argv[1], rank=0,
+                                world_size=1)
+        check_sum()
+        dist.destroy_process_group()
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "tidegate INFO" in line]
+    assert len(lines) == 1, done.stderr
+    assert "group 0" in lines[0]
