@@ -308,10 +308,10 @@ TEST(NodeServiceTest, AForkedChildNeitherUsesNorDisturbsTheGroup) {
     // Not a RankProcess: it must outlive this one.
     const pid_t survivor = fork();
     if (survivor == 0) {
+      board[kStarted] = 1;
       board.Await(kDone, 1);
       _exit(0);
     }
-    board[kStarted] = 1;
     board.Await(kDone, 1);  // Killed here.
   });
   ASSERT_TRUE(board.Await(kStarted, 1));
