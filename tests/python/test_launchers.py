@@ -145,3 +145,31 @@ def test_one_info_line_a_group_says_what_was_chosen(tmp_path: Path) -> None:
     lines = [line for line in done.stderr.splitlines() if "tidegate INFO" in line]
     assert len(lines) == 1, done.stderr
     assert "group 0" in lines[0]
+
+
+def test_ranks_that_disagree_about_the_world_size_are_told(tmp_path: Path) -> None:
+    script = PREAMBLE + textwrap.dedent(
+        """
+        import datetime
+        import torch.multiprocessing as mp
+
+        def rank_main(rank):
+            # Each rank believes in another size of the job.
+            dist.init_process_group("tidegate", init_method="file://" + sys.argv[1], rank=rank,
+                                    world_size=2 + rank, timeout=datetime.timedelta(seconds=20))
+            try:
+                check_sum()
+            except dist.DistBackendError as error:
+                os.write(1, (str(error).replace("\\n", " ") + "\\n").encode())
+            else:
+                raise AssertionError("no error")
+
+        if __name__ == "__main__":
+            mp.spawn(rank_main, nprocs=2)
+        """
+    )
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    lines = run([sys.executable, str(path), str(tmp_path / "store")], tmp_path).splitlines()
+    assert len(lines) == 2, lines
+    assert any("2 ranks" in line and "3" in line for line in lines), lines
