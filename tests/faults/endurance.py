@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from tests.faults.inspection import descriptors, resident_bytes, shared_mappings
+from tests.faults.inspection import descriptors, held_by_groups, resident_bytes, shared_mappings
 from tests.faults.operations import Operations
 from tests.faults.outcome import Context, Outcome, expect_exit, watched_job
 from tests.support.processes import Message, Rank, count_threads
@@ -135,6 +135,7 @@ def creation(context: Context, outcome: Outcome) -> None:
 
 def live_main(rank: Rank) -> None:
     torch.set_num_threads(1)
+    before = descriptors()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(COMMON_DESCRIPTOR_LIMIT, hard), hard))
     rank.join(60)
@@ -164,7 +165,7 @@ def live_main(rank: Rank) -> None:
     )
     rank.receive()
     dist.destroy_process_group()
-    rank.report("destroyed", shared=len(shared_mappings()), descriptors=descriptors())
+    rank.report("destroyed", held=held_by_groups(rank.world_size, before))
 
 
 def live(context: Context, outcome: Outcome) -> None:
@@ -183,8 +184,7 @@ def live(context: Context, outcome: Outcome) -> None:
             outcome.require(report["threads"] <= 16, f"rank {rank} has {report['threads']} threads")
         job.send("go", job.ranks())
         for rank, report in job.expect("destroyed").items():
-            if report["shared"] or report["descriptors"].get("memfd"):
-                outcome.leaks.append(f"rank {rank} holds segments after destroy: {report}")
+            outcome.leaks += [f"rank {rank} holds {what}" for what in report["held"]]
         expect_exit(outcome, job, job.ranks())
 
 

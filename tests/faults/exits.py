@@ -173,7 +173,7 @@ def early(way: str, in_flight: bool = False) -> Callable[[Context, Outcome], Non
             took = outcome.notes["exit_ms"]
             outcome.require(took <= 5000, f"the culprit needed {took:.0f} ms to exit")
             _check_last_words(outcome, way, job.log(culprit))
-            expect_exit(outcome, job, others)
+            expect_exit(outcome, job, others, warns=way == "os_exit")
 
     return run
 

@@ -8,6 +8,11 @@ from pathlib import Path
 
 from tests.support.processes import Message
 
+# What a process may keep for all its groups until it exits: its doorbell, the socket of its node
+# service, and for each process that it ever shared a group with a pidfd and that one's doorbell.
+KEPT = {"memfd": 1, "socket": 1}
+KEPT_SHARED_BYTES_A_RANK = 1 << 16
+
 
 def shared_mappings() -> dict[int, Message]:
     """Shared memory mapped here, by inode: name, size, bytes resident here, blocks if known."""
@@ -51,3 +56,22 @@ def resident_bytes() -> int:
     """Resident memory that is this process's own (shared memory not counted)."""
     text = Path("/proc/self/status").read_text()
     return sum(int(kb) * 1024 for kb in re.findall(r"^RssAnon:\s+(\d+)", text, re.MULTILINE))
+
+
+def held_by_groups(ranks: int, before: dict[str, int], tcp_store: bool = False) -> list[str]:
+    """What this process, all its groups destroyed, still holds for them; `before` the first group.
+
+    `ranks` counts the processes that it shared groups with, itself included.
+    """
+    found = []
+    after = descriptors()
+    for kind, kept in {**KEPT, "pidfd": ranks - 1}.items():
+        if kind == "socket" and tcp_store:
+            continue  # a TCPStore is torch's, and so is the question when its sockets are closed
+        more = after.get(kind, 0) - before.get(kind, 0)
+        if more > kept:
+            found.append(f"{more} {kind} descriptors, {kept} are shared by all groups")
+    shared = sum(mapping["size"] for mapping in shared_mappings().values())
+    if shared > ranks * KEPT_SHARED_BYTES_A_RANK:
+        found.append(f"{shared} bytes of shared memory")
+    return found
