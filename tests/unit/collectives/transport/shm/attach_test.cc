@@ -253,7 +253,7 @@ TEST(AttachTest, EndsAtItsDeadlineWhenTheCreatorIsStopped) {
     EXPECT_TRUE(board.Await(kDone, 1));
   });
   ASSERT_TRUE(board.Await(kStarted, 1));
-  creator.Signal(SIGSTOP);
+  ASSERT_TRUE(creator.Stop());
   RankProcess joiner([&] {
     FileBootstrap bootstrap(group.path());
     ShmTransport::Options options = group.Options(1, bootstrap);

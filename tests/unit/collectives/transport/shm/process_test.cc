@@ -30,7 +30,7 @@ TEST_P(ProcessTest, SeesTheEndOfAProcessThatNobodyReaps) {
 TEST_P(ProcessTest, AStoppedProcessHasNotEnded) {
   Board board;
   RankProcess child([&] { board.Await(0, 1); });
-  child.Signal(SIGSTOP);
+  ASSERT_TRUE(child.Stop());
   const std::shared_ptr<Process> process = Process::Watch(child.pid(), 0, GetParam());
   EXPECT_FALSE(process->CheckEnded());
 }

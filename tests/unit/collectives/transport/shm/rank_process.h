@@ -83,6 +83,12 @@ class RankProcess {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal) { kill(pid_, signal); }
+  /// Returns once no thread of it runs: SIGSTOP alone only asks for that.
+  bool Stop() {
+    Signal(SIGSTOP);
+    int status = 0;
+    return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
+  }
 
   /// True when the body ran to its end with no failed expectation.
   bool Succeeded() {
