@@ -22,17 +22,20 @@ Result<Attachment> AttachAlone(std::size_t stage_bytes) {
                     .oversubscribed = false};
 }
 
-Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options) {
+Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
+                                      const std::shared_ptr<Bootstrap>& bootstrap) {
   const Result<std::shared_ptr<NodeService>> service = NodeService::Get();
   TIDEGATE_RETURN_IF_ERROR(service.status());
   Result<std::unique_ptr<ShmTransport>> attached = ShmTransport::Attach(options);
   TIDEGATE_RETURN_IF_ERROR(attached.status());
   const std::shared_ptr<ShmTransport> transport = std::move(attached).value();
   static const int cpus = UsableCpus();
-  return Attachment{.transport = transport,
-                    .doorbell = {service.value(), &transport->doorbell()},
-                    .max_sleep = [transport] { return transport->max_sleep(); },
-                    .oversubscribed = options.ranks > cpus};
+  return Attachment{
+      .transport = transport,
+      .doorbell = {service.value(), &transport->doorbell()},
+      .max_sleep = [transport] { return transport->max_sleep(); },
+      .oversubscribed = options.ranks > cpus,
+      .leave_last_word = [transport, bootstrap] { transport->LeaveLastWord(*bootstrap); }};
 }
 
 }  // namespace
@@ -69,7 +72,8 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
                                  .stage_bytes = stage_bytes,
                                  .bootstrap = bootstrap.get(),
                                  .deadline = deadline,
-                                 .interrupted = Interrupted});
+                                 .interrupted = Interrupted},
+                                bootstrap);
     };
   }
   return std::shared_ptr<Communicator>(

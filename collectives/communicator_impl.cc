@@ -123,11 +123,12 @@ std::shared_ptr<Operation> CommunicatorImpl::NewOperation(const std::string& nam
 }
 
 std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(const std::string& name,
+                                                             std::uint64_t sequence,
                                                              Status status) {
-  std::shared_ptr<Operation> operation = NewOperation(name, sequence(), nullptr);
-  operation->Complete(Status(status.code(), name + " in group " + options_.group_name +
-                                                " on rank " + std::to_string(rank()) + ": " +
-                                                status.message()));
+  std::shared_ptr<Operation> operation = NewOperation(name, sequence, nullptr);
+  operation->Complete(Status(status.code(), name + " seq " + std::to_string(sequence) +
+                                                " in group " + options_.group_name + " on rank " +
+                                                std::to_string(rank()) + ": " + status.message()));
   return operation;
 }
 
@@ -144,17 +145,18 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   TIDEGATE_CHECK(!requests.empty());
   const Collective collective = requests.front().collective;
   const std::string name(NameOf(collective));
-  if (Status usable = Usable(); !usable.ok()) return FailedOperation(name, std::move(usable));
+  if (Status usable = Usable(); !usable.ok())
+    return FailedOperation(name, sequence() + 1, std::move(usable));
   for (const CollectiveRequest& request : requests) {
     if (Status checked = CheckRequest(request, rank(), ranks()); !checked.ok()) {
       Refuse(collective, checked.message());
-      return FailedOperation(name, std::move(checked));
+      return FailedOperation(name, sequence(), std::move(checked));
     }
   }
   const TimePoint begun = SteadyClock().Now();
   const TimePoint deadline = DeadlineAfter(begun, TimeoutFor(options));
   const Result<std::shared_ptr<Attached>> joined = EnsureAttached(deadline);
-  if (!joined.ok()) return FailedOperation(name, joined.status());
+  if (!joined.ok()) return FailedOperation(name, sequence() + 1, joined.status());
   const std::shared_ptr<Attached>& group = joined.value();
 
   const auto task = std::make_shared<Task>();
@@ -221,17 +223,19 @@ std::shared_ptr<Operation> CommunicatorImpl::Receive(Block data, DataType dtype,
 std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block data, DataType dtype,
                                                       int peer, std::int64_t tag,
                                                       const SubmitOptions& options) {
-  if (Status usable = Usable(); !usable.ok()) return FailedOperation(name, std::move(usable));
+  if (Status usable = Usable(); !usable.ok())
+    return FailedOperation(name, transfer_sequence_ + 1, std::move(usable));
   if (peer < 0 || peer >= ranks() || peer == rank())
     return FailedOperation(
-        name, Status(StatusCode::kInvalidArgument, "peer " + std::to_string(peer) +
-                                                       " is not another rank of a group of " +
-                                                       std::to_string(ranks())));
+        name, transfer_sequence_ + 1,
+        Status(StatusCode::kInvalidArgument, "peer " + std::to_string(peer) +
+                                                 " is not another rank of a group of " +
+                                                 std::to_string(ranks())));
   tidegate::Transfer transfer;
   transfer.begun = SteadyClock().Now();
   transfer.deadline = DeadlineAfter(transfer.begun, TimeoutFor(options));
   const Result<std::shared_ptr<Attached>> joined = EnsureAttached(transfer.deadline);
-  if (!joined.ok()) return FailedOperation(name, joined.status());
+  if (!joined.ok()) return FailedOperation(name, transfer_sequence_ + 1, joined.status());
   transfer.data = data;
   transfer.dtype = dtype;
   transfer.peer = peer;
@@ -268,9 +272,9 @@ void CommunicatorImpl::Abort(const std::string& reason) {
                         "group " + options_.group_name + " was aborted on " + who + ": " + reason);
   }
   if (group == nullptr) return;
-  group->context.Fail(
-      StatusCode::kAborted, rank(),
-      group->context.transport().DescribePeer(rank()) + " aborted the group: " + reason);
+  group->context.Fail(StatusCode::kAborted, rank(),
+                      group->context.transport().DescribePeer(rank()) +
+                          " aborted the group: " + reason + "; make a new group to go on");
   ProcessRuntime::Get().engine().Notify(shared_from_this());
 }
 
@@ -301,10 +305,12 @@ void CommunicatorImpl::Shutdown() {
     if (operation->done()) continue;
     group->context.Fail(StatusCode::kAborted, rank(),
                         group->context.transport().DescribePeer(rank()) +
-                            " shut the group down while operations were in flight");
+                            " shut the group down while operations were in flight; wait for them "
+                            "before destroying the group or leaving the program");
     ProcessRuntime::Get().engine().Notify(shared_from_this());
     static_cast<void>(operation->Wait(Nanoseconds(0)));
   }
+  group->context.LeaveLastWord();
   const std::lock_guard lock(mutex_);
   if (attached_ == nullptr) return;  // Another thread was faster.
   if (failure_.ok() && group->context.failed())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -72,7 +73,8 @@ class CommunicatorImpl final : public Communicator,
   const Schedule& ScheduleFor(const CollectiveRequest& request);
   std::shared_ptr<Operation> NewOperation(const std::string& name, std::uint64_t sequence,
                                           std::shared_ptr<void> keepalive);
-  std::shared_ptr<Operation> FailedOperation(const std::string& name, Status status);
+  std::shared_ptr<Operation> FailedOperation(const std::string& name, std::uint64_t sequence,
+                                             Status status);
   void AddDependencies(Attached& attached, int lane, Task* task) const;
   std::shared_ptr<Operation> Transfer(const char* name, Block data, DataType dtype, int peer,
                                       std::int64_t tag, const SubmitOptions& options);
@@ -92,7 +94,7 @@ class CommunicatorImpl final : public Communicator,
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
   std::map<ScheduleKey, std::unique_ptr<Schedule>> schedules_;  // Guarded by submit_mutex_.
   std::vector<std::shared_ptr<Operation>> transfers_;           // Guarded by submit_mutex_.
-  std::uint64_t transfer_sequence_ = 0;                         // Guarded by submit_mutex_.
+  std::atomic<std::uint64_t> transfer_sequence_{0};             // Raised under submit_mutex_.
 
   mutable std::mutex mutex_;
   std::shared_ptr<Attached> attached_;  // Guarded, as the rest.

@@ -33,6 +33,10 @@ Status GroupContext::FailureOf(const std::string& call, const Status& fallback) 
                           " ranks] failed on rank " + std::to_string(rank()) + ": " + text);
 }
 
+void GroupContext::LeaveLastWord() const {
+  if (failed() && attachment_.leave_last_word) attachment_.leave_last_word();
+}
+
 std::string GroupContext::DescribePeers(const std::vector<int>& peers) const {
   std::string text;
   for (const int peer : peers)

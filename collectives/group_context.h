@@ -20,6 +20,8 @@ struct Attachment {
   std::shared_ptr<Doorbell> doorbell;      ///< Rung by peers after each write to the memory.
   std::function<Nanoseconds()> max_sleep;  ///< Longest sleep a waiter may trust the doorbell for.
   bool oversubscribed = false;             ///< More ranks than cores.
+  /// Tells ranks that have not come yet why the group failed; may be null.
+  std::function<void()> leave_last_word = nullptr;
 };
 
 /// What the lanes and the point-to-point engine of one attached group share: its memory, its name,
@@ -44,6 +46,9 @@ class GroupContext {
   void Fail(StatusCode code, int culprit, const std::string& text);
   /// The group's failure as the outcome of `call`. REQUIRES: failed(), or `fallback` not ok.
   Status FailureOf(const std::string& call, const Status& fallback) const;
+
+  /// To be called before this rank leaves: a group that has failed tells ranks still to come why.
+  void LeaveLastWord() const;
 
   /// "rank 1 (pid 12, host a), rank 3 (not yet in the group)".
   std::string DescribePeers(const std::vector<int>& peers) const;

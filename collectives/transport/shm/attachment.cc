@@ -27,6 +27,7 @@ constexpr int kRetryMilliseconds = 20;
 
 constexpr char kCreatorKey[] = "creator";
 constexpr char kSegmentKey[] = "segment";
+constexpr char kLastWordKey[] = "last_word";
 
 Nanoseconds TimeLeft(TimePoint deadline) {
   return std::max(deadline - SteadyClock().Now(), Nanoseconds::zero());
@@ -54,6 +55,16 @@ std::string NameOf(int rank, const ProcessIdentity& identity) {
 std::string DeathText(const std::string& name, const std::string& when, const std::string& group) {
   return name + " died " + when + " of " + group +
          "; see that process's own output, restart the job from its last checkpoint";
+}
+
+void ShmTransport::LeaveLastWord(Bootstrap& bootstrap) const {
+  if (!failed()) return;
+  bool all_here = true;
+  for (int peer = 0; peer < ranks(); ++peer) all_here = all_here && IsAttached(peer);
+  if (all_here) return;
+  const GroupFailure why = failure();
+  // Should the store be gone, the others fail all the same, with a less helpful reason.
+  (void)bootstrap.Set(kLastWordKey, EncodeLastWord(Status(why.code, why.text))).ok();
 }
 
 ShmAttachment::ShmAttachment(const ShmTransport::Options& options)
@@ -210,6 +221,9 @@ Result<UniqueFd> ShmAttachment::AskOnce(const SegmentDescription& description, T
 }
 
 Status ShmAttachment::CreatorGone(const SegmentDescription& description) const {
+  // Often it is gone because the group has failed, for a reason that is no fault of its own.
+  const Result<std::string> last_word = options_.bootstrap->Get(kLastWordKey, kPresenceTimeout);
+  if (last_word.ok()) return ParseLastWord(last_word.value());
   const ProcessIdentity& creator = description.creator;
   const std::string name = NameOf(description.rank, creator);
   if (Process::Watch(creator.pid, creator.start_time)->ended())

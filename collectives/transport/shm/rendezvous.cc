@@ -72,6 +72,22 @@ std::string Version() {
   return text;
 }
 
+void AppendStatus(std::string& text, const Status& failure) {
+  std::string line = failure.message();
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  Append(text, "code", static_cast<int>(failure.code()));
+  Append(text, "failure", line);
+}
+
+/// Ok when the fields hold no failure of a known kind.
+Status ReadStatus(Fields& fields) {
+  const int code = fields.Number<int>("code");
+  const std::string failure = fields.Text("failure");
+  if (code <= static_cast<int>(StatusCode::kOk) || code > static_cast<int>(StatusCode::kInternal))
+    return Status();
+  return Status(static_cast<StatusCode>(code), failure);
+}
+
 }  // namespace
 
 std::string Encode(const ProcessIdentity& identity) {
@@ -103,14 +119,25 @@ std::string Encode(const SegmentDescription& description) {
 }
 
 std::string EncodeFailure(int rank, const std::string& host, const Status& failure) {
-  std::string line = failure.message();
-  std::replace(line.begin(), line.end(), '\n', ' ');
   std::string text = Version();
   Append(text, "rank", rank);
   Append(text, "host", host);
-  Append(text, "code", static_cast<int>(failure.code()));
-  Append(text, "failure", line);
+  AppendStatus(text, failure);
   return text;
+}
+
+std::string EncodeLastWord(const Status& failure) {
+  std::string text = Version();
+  AppendStatus(text, failure);
+  return text;
+}
+
+Status ParseLastWord(const std::string& text) {
+  Fields fields(text);
+  const auto version = fields.Number<std::uint32_t>("version");
+  const Status failure = ReadStatus(fields);
+  if (!fields.complete() || version != kWireVersion || failure.ok()) return NotOurs("a last word");
+  return failure;
 }
 
 Result<SegmentDescription> ParseSegmentDescription(const std::string& text) {
@@ -123,14 +150,13 @@ Result<SegmentDescription> ParseSegmentDescription(const std::string& text) {
                       std::to_string(version) + ", this build speaks " +
                       std::to_string(kWireVersion) + "; use one tidegate on all ranks");
   if (fields.Has("failure")) {
-    const int code = fields.Number<int>("code");
-    const std::string failure =
-        "rank " + fields.Text("rank") + " (host " + fields.Text("host") +
-        ") could not make the group's shared memory: " + fields.Text("failure");
-    const bool known =
-        code > static_cast<int>(StatusCode::kOk) && code <= static_cast<int>(StatusCode::kInternal);
-    if (!fields.complete() || !known) return NotOurs("a segment failure");
-    return Status(static_cast<StatusCode>(code), failure);
+    const Status failure = ReadStatus(fields);
+    const std::string rank = fields.Text("rank");
+    const std::string host = fields.Text("host");
+    if (!fields.complete() || failure.ok()) return NotOurs("a segment failure");
+    return Status(failure.code(),
+                  "rank " + rank + " (host " + host +
+                      ") could not make the group's shared memory: " + failure.message());
   }
   SegmentDescription description;
   description.creator = ReadIdentity(fields);

@@ -28,6 +28,11 @@ std::string EncodeFailure(int rank, const std::string& host, const Status& failu
 /// creator's own failure where it had one.
 Result<SegmentDescription> ParseSegmentDescription(const std::string& text);
 
+/// Why the group failed, for ranks that come when nobody is left to hand out the segment.
+std::string EncodeLastWord(const Status& failure);
+/// The failure, or kInternal for text that is none.
+Status ParseLastWord(const std::string& text);
+
 /// Presence of a rank that has not come to its first operation yet.
 std::string Encode(const ProcessIdentity& identity);
 Result<ProcessIdentity> ParseIdentity(const std::string& text);

@@ -53,6 +53,10 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// Set, no thread, no memory.
   static Status AnnouncePresence(Bootstrap& bootstrap, int rank);
 
+  /// Where the group has failed and ranks are still to come, tells those why: by then nobody may be
+  /// left who could hand out the segment with its failure record.
+  void LeaveLastWord(Bootstrap& bootstrap) const;
+
   /// Tells the peers that this rank has left, unless it did; nothing in a forked process. Blocks
   /// while a death is being reported.
   ~ShmTransport() override;
