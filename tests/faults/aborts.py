@@ -66,7 +66,8 @@ def rank_main(rank: Rank) -> None:
 
 def _operate(operations: Operations, args: Message, rank: Rank) -> None:
     if args["operation"] == "recv":
-        dist.recv(operations.shard, src=args["absent"])
+        absent = args["absent"]
+        dist.recv(operations.shard, src=args["aborter"] if rank.rank == absent else absent)
     elif args["asynchronous"]:
         works = [getattr(operations, args["operation"])(asynchronous=True) for _ in range(3)]
         for work in works:

@@ -40,6 +40,7 @@ def _inventory() -> Message:
 
 def cycles_main(rank: Rank) -> None:
     torch.set_num_threads(1)
+    before = descriptors()
     samples = []
     began = time.monotonic()
     for cycle in range(CYCLES):
@@ -54,7 +55,8 @@ def cycles_main(rank: Rank) -> None:
         del work, operations
         dist.destroy_process_group()
         if cycle == 0 or (cycle + 1) % SETTLED == 0:
-            samples.append(_inventory())
+            held = held_by_groups(rank.world_size, before)
+            samples.append({**_inventory(), "held": held})
     rank.report("cycled", samples=samples, seconds=time.monotonic() - began)
 
 
@@ -64,6 +66,8 @@ def cycles(context: Context, outcome: Outcome) -> None:
         for rank, report in job.expect("cycled").items():
             samples = report["samples"]
             first, last = samples[1], samples[-1]
+            for sample in samples:
+                outcome.leaks += [f"rank {rank} holds {what}" for what in sample["held"]]
             outcome.notes[f"rank {rank}"] = {"seconds": report["seconds"], "last": last}
             for what in ("descriptors", "threads", "shared"):
                 if last[what] != first[what]:

@@ -118,6 +118,8 @@ def run(context: Context, outcome: Outcome) -> None:
         "spare": phase.warm > 0 and random.random() < 0.3,
     }
     outcome.variant = f"{phase.name}, {size} ranks, victim {victim}, {volume} bytes, {store} store"
+    # A store that dies before ranks met through it takes along who its host was; torch says so.
+    with_store = store == "tcp" and victim == 0 and phase.warm == 0
     with watched_job(context, outcome, f"{__name__}:rank_main", size, args=args, limit=90) as job:
         survivors = job.ranks(victim)
         pid = job.pids[victim]
@@ -136,8 +138,12 @@ def run(context: Context, outcome: Outcome) -> None:
         failed = job.expect("failed", survivors, GROUP_TIMEOUT + 15)
         for rank, report in failed.items():
             first, again = report["first"], report["again"]
-            check_error(outcome, rank, first, IN_MESSAGES[phase.operation])
-            outcome.name_culprit(rank, first["message"], victim, pid)
+            if with_store:
+                check_error(outcome, rank, first, None)
+                outcome.require("store" in first["message"], f"rank {rank}: {first['message']!r}")
+            else:
+                check_error(outcome, rank, first, IN_MESSAGES[phase.operation])
+                outcome.name_culprit(rank, first["message"], victim, pid)
             since = max(killed, report["began"]) if phase.when == IDLE else killed
             outcome.noticed(rank, since, first["ended"])
             outcome.require(
@@ -152,4 +158,4 @@ def run(context: Context, outcome: Outcome) -> None:
                 outcome.require(right, f"rank {rank}: a group without the victim failed: {report}")
         for rank, report in job.expect("done", survivors, 30).items():
             outcome.leaks += [f"rank {rank} holds {what}" for what in report["held"]]
-        expect_exit(outcome, job, survivors, warns=True)
+        expect_exit(outcome, job, survivors, quiet=not with_store, warns=True)
