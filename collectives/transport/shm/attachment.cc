@@ -223,7 +223,9 @@ Result<UniqueFd> ShmAttachment::AskOnce(const SegmentDescription& description, T
 Status ShmAttachment::CreatorGone(const SegmentDescription& description) const {
   // Often it is gone because the group has failed, for a reason that is no fault of its own.
   const Result<std::string> last_word = options_.bootstrap->Get(kLastWordKey, kPresenceTimeout);
-  if (last_word.ok()) return ParseLastWord(last_word.value());
+  // Its code is not passed on: kTimeout would mean that asking again makes sense.
+  if (last_word.ok())
+    return Status(StatusCode::kPeerLost, ParseLastWord(last_word.value()).message());
   const ProcessIdentity& creator = description.creator;
   const std::string name = NameOf(description.rank, creator);
   if (Process::Watch(creator.pid, creator.start_time)->ended())

@@ -232,6 +232,18 @@ TEST(AttachTest, ReportsACreatorThatLeft) {
                StatusCode::kPeerLost, "left the group before rank 1 came to its first operation");
 }
 
+TEST(AttachTest, ReportsWhyTheGroupFailedWhenTheCreatorHasLeft) {
+  ExpectStatus(AttachAfter([](const TestGroup& group) {
+                 std::unique_ptr<ShmTransport> transport = group.Attach(0);
+                 transport->Fail({StatusCode::kTimeout, 0, 5, "rank 5 never came"});
+                 FileBootstrap bootstrap(group.path());
+                 transport->LeaveLastWord(bootstrap);
+                 transport.reset();
+                 NodeService::StopProcess();
+               }),
+               StatusCode::kPeerLost, "rank 5 never came");
+}
+
 TEST(AttachTest, PassesTheFailureOfTheCreatorOn) {
   // Rank 0 may not make files as large as the segment.
   ExpectStatus(AttachAfter([](const TestGroup& group) {

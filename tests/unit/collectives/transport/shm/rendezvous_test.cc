@@ -110,5 +110,17 @@ TEST(RendezvousTest, OnlyRanksUnderOneKernelAndInOneContainerShareMemory) {
             std::string::npos);
 }
 
+TEST(RendezvousTest, ALastWordKeepsCodeAndText) {
+  const Status failure =
+      ParseLastWord(EncodeLastWord(Status(StatusCode::kPeerLost, "rank 2 died\nin all_gather")));
+  EXPECT_EQ(failure.code(), StatusCode::kPeerLost);
+  EXPECT_EQ(failure.message(), "rank 2 died in all_gather");
+}
+
+TEST(RendezvousTest, TextThatIsNoLastWordIsRefused) {
+  for (const char* text : {"", "version=1", "version=1\ncode=0\nfailure=x\n", "code=4\n"})
+    EXPECT_EQ(ParseLastWord(text).code(), StatusCode::kInternal) << text;
+}
+
 }  // namespace
 }  // namespace tidegate
