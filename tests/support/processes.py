@@ -79,7 +79,9 @@ class Rank:
 
         store: dist.Store
         if self.args.get("store", "file") == "file":
-            store = dist.FileStore(str(self.directory / f"store.{name}"), self.world_size)
+            # Without a world size: with one, a FileStore counts the processes that end, forked
+            # children included, and removes its file when there were as many, in use or not.
+            store = dist.FileStore(str(self.directory / f"store.{name}"))
         else:
             store = self._tcp_store()
         dist.init_process_group(
