@@ -138,9 +138,8 @@ def run(context: Context, outcome: Outcome) -> None:
         failed = job.expect("failed", survivors, GROUP_TIMEOUT + 15)
         for rank, report in failed.items():
             first, again = report["first"], report["again"]
-            if with_store:
+            if with_store and "the c10d store" in first["message"]:
                 check_error(outcome, rank, first, None)
-                outcome.require("store" in first["message"], f"rank {rank}: {first['message']!r}")
             else:
                 check_error(outcome, rank, first, IN_MESSAGES[phase.operation])
                 outcome.name_culprit(rank, first["message"], victim, pid)
