@@ -34,10 +34,10 @@ struct SubmitOptions {
 /// One rank's membership of one group: takes requests, keeps their order, runs them over shared
 /// memory. Thread-safe; every rank must submit the same collectives in the same order.
 ///
-/// Life: Create (cheap: no thread, no memory, no I/O) -> any number of operations (the first one
-/// attaches to the group's segment) -> Shutdown or Abort, both idempotent. After a failure that
-/// other ranks were told of (mismatch, timeout, lost peer, abort) every operation fails with that
-/// reason.
+/// Life: Create (cheap: no thread, no memory, two requests to the store) -> any number of
+/// operations (the first one attaches to the group's segment) -> Shutdown or Abort, both
+/// idempotent. After a failure that other ranks were told of (mismatch, timeout, lost peer, abort)
+/// every operation fails with that reason.
 ///
 /// Order: collectives run in two lanes, reductions in one and the rest in the other, each in order
 /// of submission; one whose buffers overlap an unfinished one of the other lane waits for it, and a
@@ -59,7 +59,8 @@ class Communicator {
 
   /// Records that this rank refused a call of `collective` before it got here (for example a tensor
   /// that is not contiguous): takes the call's place in the order, so that peers which made the
-  /// call fail at once, naming this rank. `reason` goes to the log. Waits for no peer's call.
+  /// call fail at once, naming this rank. `reason` goes to the log. Waits for no peer's
+  /// call, but the next call waits until every peer has come to this one.
   virtual void Refuse(Collective collective, const std::string& reason) = 0;
 
   /// `dtype` is part of the match: both ends must agree on it and on the bytes.

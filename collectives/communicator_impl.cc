@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/fork_generation.h"
 #include "collectives/process_runtime.h"
 
 namespace tidegate {
@@ -41,7 +42,7 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Attacher attach,
                                    AlgorithmTable algorithms)
     : options_(std::move(options)),
       algorithms_(std::move(algorithms)),
-      generation_(ProcessRuntime::Generation()),
+      generation_(ForkGeneration()),
       statistics_(StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
       timeout_ns_(options_.timeout.count()),
       attach_(std::move(attach)) {}
@@ -49,12 +50,12 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Attacher attach,
 CommunicatorImpl::~CommunicatorImpl() {
   // Nothing is in flight: the progress engine holds what is. In a forked process the memory belongs
   // to the parent's rank, which has not left.
-  if (attached_ != nullptr && generation_ == ProcessRuntime::Generation())
+  if (attached_ != nullptr && generation_ == ForkGeneration())
     attached_->context.transport().PublishLeft();
 }
 
 Status CommunicatorImpl::Usable() const {
-  if (generation_ != ProcessRuntime::Generation())
+  if (generation_ != ForkGeneration())
     return Status(StatusCode::kAborted,
                   "this process was forked after group " + options_.group_name +
                       " was made, which only works in the process that made it; make the group "
@@ -67,6 +68,17 @@ Status CommunicatorImpl::Usable() const {
   return Status();
 }
 
+/// What may have changed since the call began, under the lock that Shutdown takes, too.
+Status CommunicatorImpl::MayQueue(Attached& attached) {
+  TIDEGATE_RETURN_IF_ERROR(Usable());
+  for (Lane& lane : attached.lanes)
+    if (lane.TakenByThisThread())
+      return Status(StatusCode::kAborted,
+                    "called from a signal handler that interrupts another operation of the same "
+                    "group on the same thread; set a flag there and act on it later");
+  return Status();
+}
+
 std::shared_ptr<CommunicatorImpl::Attached> CommunicatorImpl::attached() const {
   const std::lock_guard lock(mutex_);
   return attached_;
@@ -75,10 +87,15 @@ std::shared_ptr<CommunicatorImpl::Attached> CommunicatorImpl::attached() const {
 Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::EnsureAttached(
     TimePoint deadline) {
   if (std::shared_ptr<Attached> ready = attached()) return ready;
+  if (attaching_by_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+    return Status(StatusCode::kAborted,
+                  "called from a signal handler that interrupts the group's first operation");
   const std::lock_guard attach_lock(attach_mutex_);
   if (std::shared_ptr<Attached> ready = attached()) return ready;
   TIDEGATE_RETURN_IF_ERROR(Usable());
+  attaching_by_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   Result<Attachment> attachment = attach_(deadline);
+  attaching_by_.store(std::thread::id(), std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   if (!attachment.ok()) {
     const Status status = attachment.status();
@@ -167,19 +184,25 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   bool taken = false;
   {
     const std::lock_guard lock(submit_mutex_);
+    if (Status open = MayQueue(*group); !open.ok())
+      return FailedOperation(name, sequence() + 1, std::move(open));
     for (const CollectiveRequest& request : task->requests)
       task->calls.push_back(Prepare(request, ScheduleFor(request), ++sequence_,
-                                    options_.config.stage_bytes, options_.config.stream_bytes));
+                                    group->context.transport().stage_bytes(),
+                                    options_.config.stream_bytes));
+    BindTogether(task->calls);
     task->operation =
         NewOperation(name, task->calls.front().fingerprint.sequence, std::move(options.keepalive));
     AddDependencies(*group, LaneOf(collective), task.get());
     taken = lane.TakeOrQueue(task, /*may_take=*/!options.async);
   }
   if (taken) {
-    if (lane.Run(task)) ProcessRuntime::Get().engine().Notify(shared_from_this());
+    if (lane.Run(task)) ProcessRuntime::Get().engine()->Notify(shared_from_this());
+    // An operation of the other lane may have waited for this one's buffers.
+    group->context.doorbell().Ring();
     task->operation->Reap();
   } else {
-    ProcessRuntime::Get().engine().Notify(shared_from_this());
+    ProcessRuntime::Get().engine()->Notify(shared_from_this());
     if (!options.async) static_cast<void>(task->operation->Wait(Nanoseconds(0)));
   }
   return task->operation;
@@ -193,11 +216,13 @@ void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) 
   if (!joined.ok()) return;
   const auto task = std::make_shared<Task>();
   task->begun = begun;
+  task->deadline = DeadlineAfter(begun, TimeoutFor({}));
   task->refusal = true;
   PreparedCall call;
   call.fingerprint.collective = collective;
   {
     const std::lock_guard lock(submit_mutex_);
+    if (!MayQueue(*joined.value()).ok()) return;
     call.fingerprint.sequence = ++sequence_;
     task->calls.push_back(std::move(call));
     task->operation = NewOperation(std::string(NameOf(collective)), sequence_, nullptr);
@@ -207,7 +232,7 @@ void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) 
   if (LogEnabled(LogLevel::kInfo))
     Log(LogLevel::kInfo, "refused " + std::string(NameOf(collective)) + " in group " +
                              options_.group_name + ": " + reason);
-  ProcessRuntime::Get().engine().Notify(shared_from_this());
+  ProcessRuntime::Get().engine()->Notify(shared_from_this());
 }
 
 std::shared_ptr<Operation> CommunicatorImpl::Send(Block data, DataType dtype, int peer,
@@ -243,6 +268,8 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
   std::shared_ptr<Operation> operation;
   {
     const std::lock_guard lock(submit_mutex_);
+    if (Status open = MayQueue(*joined.value()); !open.ok())
+      return FailedOperation(name, transfer_sequence_ + 1, std::move(open));
     operation = NewOperation(name, ++transfer_sequence_, options.keepalive);
     transfer.operation = operation;
     std::erase_if(transfers_, [](const auto& earlier) { return earlier->done(); });
@@ -254,18 +281,18 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
       point_to_point.PostReceive(std::move(transfer));
     }
   }
-  ProcessRuntime::Get().engine().Notify(shared_from_this());
+  ProcessRuntime::Get().engine()->Notify(shared_from_this());
   if (!options.async) static_cast<void>(operation->Wait(Nanoseconds(0)));
   return operation;
 }
 
 void CommunicatorImpl::Abort(const std::string& reason) {
-  if (generation_ != ProcessRuntime::Generation()) return;
+  if (generation_ != ForkGeneration()) return;
   const std::string who = "rank " + std::to_string(rank());
   std::shared_ptr<Attached> group;
   {
     const std::lock_guard lock(mutex_);
-    if (closed_) return;
+    if (closed_ && attached_ == nullptr) return;
     group = attached_;
     if (group == nullptr && failure_.ok())
       failure_ = Status(StatusCode::kAborted,
@@ -275,7 +302,7 @@ void CommunicatorImpl::Abort(const std::string& reason) {
   group->context.Fail(StatusCode::kAborted, rank(),
                       group->context.transport().DescribePeer(rank()) +
                           " aborted the group: " + reason + "; make a new group to go on");
-  ProcessRuntime::Get().engine().Notify(shared_from_this());
+  ProcessRuntime::Get().engine()->Notify(shared_from_this());
 }
 
 std::vector<std::shared_ptr<Operation>> CommunicatorImpl::Unfinished(Attached& attached) {
@@ -288,42 +315,54 @@ std::vector<std::shared_ptr<Operation>> CommunicatorImpl::Unfinished(Attached& a
 }
 
 void CommunicatorImpl::Shutdown() {
-  if (generation_ != ProcessRuntime::Generation()) return;
+  if (generation_ != ForkGeneration()) return;
   std::shared_ptr<Attached> group;
   {
+    // Whatever is queued from now on has seen that the group is closed.
+    const std::lock_guard submit_lock(submit_mutex_);
     const std::lock_guard lock(mutex_);
     closed_ = true;
     group = attached_;
   }
   if (group == nullptr) return;
-  const Clock& clock = SteadyClock();
-  // Not DeadlineAfter, for which zero means no deadline: here it means not to wait at all.
-  const TimePoint deadline = clock.Now() + options_.config.shutdown_timeout;
-  for (const std::shared_ptr<Operation>& operation : Unfinished(*group)) {
-    const Nanoseconds left = deadline - clock.Now();
-    if (left.count() > 0 && operation->Wait(left).code() != StatusCode::kTimeout) continue;
-    if (operation->done()) continue;
-    group->context.Fail(StatusCode::kAborted, rank(),
-                        group->context.transport().DescribePeer(rank()) +
-                            " shut the group down while operations were in flight; wait for them "
-                            "before destroying the group or leaving the program");
-    ProcessRuntime::Get().engine().Notify(shared_from_this());
-    static_cast<void>(operation->Wait(Nanoseconds(0)));
-  }
+  Drain(*group);
   group->context.LeaveLastWord();
   const std::lock_guard lock(mutex_);
   if (attached_ == nullptr) return;  // Another thread was faster.
   if (failure_.ok() && group->context.failed())
-    failure_ = group->context.FailureOf("the last operation", Status());
+    failure_ = group->context.FailureOf("the last operation");
   group->context.transport().PublishLeft();
   attached_ = nullptr;
+}
+
+void CommunicatorImpl::Drain(Attached& group) {
+  const auto give_up = [&] {
+    group.context.Fail(StatusCode::kAborted, rank(),
+                       group.context.transport().DescribePeer(rank()) +
+                           " shut the group down while operations were in flight; wait for them "
+                           "before destroying the group or leaving the program");
+    ProcessRuntime::Get().engine()->Notify(shared_from_this());
+  };
+  // In a signal handler that interrupts an operation of this very thread: that one cannot finish.
+  for (Lane& lane : group.lanes)
+    if (lane.TakenByThisThread()) give_up();
+  const Clock& clock = SteadyClock();
+  // Not DeadlineAfter, for which zero means no deadline: here it means not to wait at all.
+  const TimePoint deadline = clock.Now() + options_.config.shutdown_timeout;
+  for (const std::shared_ptr<Operation>& operation : Unfinished(group)) {
+    const Nanoseconds left = deadline - clock.Now();
+    if (left.count() > 0) static_cast<void>(operation->Wait(left));
+    if (operation->done()) continue;
+    give_up();
+    while (!operation->done()) static_cast<void>(operation->Wait(Nanoseconds(0)));
+  }
 }
 
 Status CommunicatorImpl::health() const {
   if (Status usable = Usable(); !usable.ok()) return usable;
   const std::shared_ptr<Attached> group = attached();
   if (group == nullptr || !group->context.failed()) return Status();
-  return group->context.FailureOf("the last operation", Status());
+  return group->context.FailureOf("the last operation");
 }
 
 std::uint64_t CommunicatorImpl::sequence() const { return sequence_; }
@@ -346,7 +385,8 @@ Nanoseconds CommunicatorImpl::max_sleep() const {
 
 std::shared_ptr<Doorbell> CommunicatorImpl::doorbell() const {
   const std::shared_ptr<Attached> group = attached();
-  return group == nullptr ? nullptr : group->context.shared_doorbell();
+  // A rank alone has no peer that would ring.
+  return group == nullptr || ranks() == 1 ? nullptr : group->context.shared_doorbell();
 }
 
 }  // namespace tidegate

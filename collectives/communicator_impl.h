@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -70,6 +71,8 @@ class CommunicatorImpl final : public Communicator,
   Result<std::shared_ptr<Attached>> EnsureAttached(TimePoint deadline);
   std::shared_ptr<Attached> attached() const;
   Status Usable() const;
+  Status MayQueue(Attached& attached);
+  void Drain(Attached& group);
   const Schedule& ScheduleFor(const CollectiveRequest& request);
   std::shared_ptr<Operation> NewOperation(const std::string& name, std::uint64_t sequence,
                                           std::shared_ptr<void> keepalive);
@@ -90,6 +93,7 @@ class CommunicatorImpl final : public Communicator,
 
   std::mutex attach_mutex_;  // Held while attaching; taken before mutex_.
   Attacher attach_;          // Guarded by attach_mutex_.
+  std::atomic<std::thread::id> attaching_by_{};
 
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
   std::map<ScheduleKey, std::unique_ptr<Schedule>> schedules_;  // Guarded by submit_mutex_.

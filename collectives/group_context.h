@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -41,11 +43,17 @@ class GroupContext {
   int rank() const { return attachment_.transport->rank(); }
   int ranks() const { return attachment_.transport->ranks(); }
 
-  bool failed() const { return attachment_.transport->failed(); }
+  /// Once this rank has called Fail this is true, even while another rank is still writing the
+  /// record of the failure that came first.
+  bool failed() const {
+    return attachment_.transport->failed() || failed_here_.load(std::memory_order_acquire);
+  }
   /// Fails the group for all ranks, unless it has failed already.
   void Fail(StatusCode code, int culprit, const std::string& text);
-  /// The group's failure as the outcome of `call`. REQUIRES: failed(), or `fallback` not ok.
-  Status FailureOf(const std::string& call, const Status& fallback) const;
+  /// The group's failure as the outcome of `call`. REQUIRES: failed().
+  Status FailureOf(const std::string& call) const;
+  /// `reason`, which is not ok, as the outcome of `call`.
+  Status Explain(const std::string& call, const Status& reason) const;
 
   /// To be called before this rank leaves: a group that has failed tells ranks still to come why.
   void LeaveLastWord() const;
@@ -57,6 +65,10 @@ class GroupContext {
   const std::string name_;
   const Attachment attachment_;
   const std::shared_ptr<GroupStatistics> statistics_;
+  std::mutex mutex_;
+  Status
+      own_failure_;  ///< Of the first Fail here; guarded until failed_here_, constant afterwards.
+  std::atomic<bool> failed_here_{false};
 };
 
 }  // namespace tidegate

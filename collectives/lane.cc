@@ -31,6 +31,7 @@ bool Lane::TakeOrQueue(const std::shared_ptr<Task>& task, bool may_take) {
   const std::lock_guard lock(mutex_);
   if (may_take && taken_ == nullptr && queue_.empty() && Ready(*task)) {
     taken_ = task;
+    taken_by_ = std::this_thread::get_id();
     return true;
   }
   queue_.push_back(task);
@@ -69,6 +70,7 @@ bool Lane::Run(const std::shared_ptr<Task>& task) {
   Finish(*task, std::move(outcome));
   const std::lock_guard lock(mutex_);
   taken_ = nullptr;
+  taken_by_ = {};
   return !queue_.empty();
 }
 
@@ -112,7 +114,8 @@ void Lane::CollectUnfinished(const std::vector<CollectiveRequest>* requests,
     return false;
   };
   const std::lock_guard lock(mutex_);
-  if (taken_ != nullptr && touches(*taken_)) operations->push_back(taken_->operation);
+  if (taken_ != nullptr && taken_by_ != std::this_thread::get_id() && touches(*taken_))
+    operations->push_back(taken_->operation);
   for (const std::shared_ptr<Task>& task : queue_)
     if (touches(*task)) operations->push_back(task->operation);
 }
@@ -120,6 +123,11 @@ void Lane::CollectUnfinished(const std::vector<CollectiveRequest>* requests,
 bool Lane::Idle() {
   const std::lock_guard lock(mutex_);
   return taken_ == nullptr && queue_.empty();
+}
+
+bool Lane::TakenByThisThread() {
+  const std::lock_guard lock(mutex_);
+  return taken_by_ == std::this_thread::get_id();
 }
 
 bool Lane::Ready(const Task& task) {
@@ -130,25 +138,28 @@ bool Lane::Ready(const Task& task) {
 /// True when the task is over, with its outcome.
 bool Lane::Advance(Task& task, Status* outcome) {
   if (context_.failed()) {
-    *outcome = context_.FailureOf(Describe(task), Status());
+    *outcome = context_.FailureOf(Describe(task));
     return true;
   }
   for (; task.next_call < task.calls.size(); ++task.next_call, task.call_started = false) {
-    const PreparedCall& call = task.calls[task.next_call];
+    PreparedCall& call = task.calls[task.next_call];
+    if (!task.call_started && !execution_.MayArrive()) return false;
     if (task.refusal) {
       execution_.Refuse(call.fingerprint);
       continue;
     }
     if (!task.call_started) {
-      const Status started = execution_.Start({.schedule = call.schedule,
-                                               .inputs = call.inputs,
-                                               .outputs = call.outputs,
-                                               .fingerprint = call.fingerprint,
-                                               .kernel = call.kernel,
-                                               .element_bytes = call.element_bytes,
-                                               .splits = call.splits,
-                                               .wide_slots = call.wide_slots,
-                                               .streaming = call.streaming});
+      Status started = MakeInputsPrivate(call);
+      if (started.ok())
+        started = execution_.Start({.schedule = call.schedule,
+                                    .inputs = call.inputs,
+                                    .outputs = call.outputs,
+                                    .fingerprint = call.fingerprint,
+                                    .kernel = call.kernel,
+                                    .element_bytes = call.element_bytes,
+                                    .splits = call.splits,
+                                    .wide_slots = call.wide_slots,
+                                    .streaming = call.streaming});
       if (!started.ok())
         return FailWith(
             task, started.code(), context_.rank(),
@@ -167,16 +178,14 @@ bool Lane::Advance(Task& task, Status* outcome) {
 /// Looks, after a poll in vain, for reasons to stop waiting. True when the task is over.
 bool Lane::GiveUp(Task& task, Status* outcome) {
   const TimePoint now = clock_.Now();
-  if (task.call_started) {
-    if (PeerLeft(task, outcome)) return true;
-    Fingerprint theirs;
-    const int peer = execution_.PeerInOtherLane(&theirs);
-    if (peer >= 0)
-      return FailWith(task, StatusCode::kMismatch, peer,
-                      "ranks made different calls: " + context_.transport().DescribePeer(peer) +
-                          " called " + tidegate::Describe(theirs) + ", rank " +
-                          std::to_string(context_.rank()) + " called " + Describe(task),
-                      outcome);
+  if (PeerLeft(task, outcome)) return true;
+  Fingerprint theirs;
+  if (const int peer = execution_.PeerInOtherLane(&theirs); peer >= 0) {
+    return FailWith(task, StatusCode::kMismatch, peer,
+                    "ranks made different calls: " + context_.transport().DescribePeer(peer) +
+                        " called " + tidegate::Describe(theirs) + ", rank " +
+                        std::to_string(context_.rank()) + " called " + Describe(task),
+                    outcome);
   }
   if (now < task.deadline) return false;
   execution_.AwaitedPeers(&awaited_);
@@ -209,7 +218,7 @@ bool Lane::PeerLeft(Task& task, Status* outcome) {
 bool Lane::FailWith(Task& task, StatusCode code, int culprit, const std::string& text,
                     Status* outcome) {
   context_.Fail(code, culprit, text);
-  *outcome = context_.FailureOf(Describe(task), Status(code, text));
+  *outcome = context_.FailureOf(Describe(task));
   return true;
 }
 

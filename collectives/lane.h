@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collectives/executor/adaptive_wait.h"
@@ -57,10 +58,13 @@ class Lane {
   /// been completed and are handed over for reaping.
   DriveResult Drive(FinishedOperations* finished);
 
-  /// Unfinished operations that touch what `requests` touch, or all if `requests` is null.
+  /// Unfinished operations that touch what `requests` touch, or all if `requests` is null; without
+  /// the one that this very thread is running, if any.
   void CollectUnfinished(const std::vector<CollectiveRequest>* requests,
                          std::vector<std::shared_ptr<Operation>>* operations);
   bool Idle();
+  /// True on a thread that is in the middle of Run: in a signal handler.
+  bool TakenByThisThread();
 
  private:
   bool Advance(Task& task, Status* outcome);
@@ -80,6 +84,7 @@ class Lane {
   std::uint64_t counted_bytes_ = 0;
 
   std::mutex mutex_;
+  std::thread::id taken_by_;                 // Guarded: who runs taken_.
   std::shared_ptr<Task> taken_;              // Guarded: being run by its caller.
   std::deque<std::shared_ptr<Task>> queue_;  // Guarded.
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/fork_generation.h"
 #include "collectives/interrupt.h"
 #include "common/futex.h"
 
@@ -19,6 +20,7 @@ Operation::Operation(std::string name, std::uint64_t sequence, std::shared_ptr<v
                      std::function<void(const std::string&)> abort)
     : name_(std::move(name)),
       sequence_(sequence),
+      generation_(ForkGeneration()),
       abort_(std::move(abort)),
       keepalive_(std::move(keepalive)) {}
 
@@ -26,6 +28,11 @@ Status Operation::Wait(Nanoseconds timeout) {
   const Clock& clock = SteadyClock();
   const TimePoint deadline = DeadlineAfter(clock.Now(), timeout);
   for (int i = 0; i < kSpins && !done(); ++i) std::atomic_signal_fence(std::memory_order_acquire);
+  // Its locks may have been held by another thread when the process was forked: none is taken here.
+  if (!done() && generation_ != ForkGeneration())
+    return Status(StatusCode::kAborted,
+                  name_ + " seq " + std::to_string(sequence_) +
+                      " belongs to the process that this one was forked from; wait for it there");
   while (!done()) {
     const TimePoint now = clock.Now();
     if (now >= deadline)

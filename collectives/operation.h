@@ -37,8 +37,8 @@ class Operation {
 
   /// Blocks until done or `timeout` (zero or negative: no limit of its own; the operation's
   /// deadline still holds). Returns the outcome, or kTimeout with the operation left running. The
-  /// caller's buffers are released when this returns a final outcome. Must not be called holding
-  /// the GIL.
+  /// caller's buffers are released when this returns a final outcome. kAborted in a forked
+  /// child, where nobody drives it. Must not be called holding the GIL.
   Status Wait(Nanoseconds timeout);
 
   /// Runs `callback` once after completion: on the callback thread, or here and now if already
@@ -56,6 +56,7 @@ class Operation {
 
   const std::string name_;
   const std::uint64_t sequence_;
+  const std::uint64_t generation_;  ///< ForkGeneration() of the process that drives it.
   const std::function<void(const std::string&)> abort_;
   Status status_;  // Written before state_ becomes kDone (release), read after (acquire).
   std::atomic<std::uint32_t> state_{kPending};

@@ -219,9 +219,9 @@ void PointToPoint::CheckWaits(int rank, Peer& peer, bool had_left, FinishedOpera
     const auto gone = [&](const Transfer& transfer) {
       Finish(
           transfer,
-          context_.FailureOf(Describe(transfer), Status(StatusCode::kPeerLost,
-                                                        context_.transport().DescribePeer(rank) +
-                                                            " left the group before it took part")),
+          context_.Explain(Describe(transfer), Status(StatusCode::kPeerLost,
+                                                      context_.transport().DescribePeer(rank) +
+                                                          " left the group before it took part")),
           finished);
     };
     for (const Send& send : peer.sends) gone(send);
@@ -258,10 +258,9 @@ bool PointToPoint::FailCorrupt(int rank, const char* what, std::uint64_t count) 
 
 void PointToPoint::FailAll(FinishedOperations* finished) {
   for (Peer& peer : peers_) {
-    for (const Send& send : peer.sends)
-      Finish(send, context_.FailureOf(Describe(send), Status()), finished);
+    for (const Send& send : peer.sends) Finish(send, context_.FailureOf(Describe(send)), finished);
     for (const auto& [id, receive] : peer.receives)
-      Finish(receive, context_.FailureOf(Describe(receive), Status()), finished);
+      Finish(receive, context_.FailureOf(Describe(receive)), finished);
     peer.sends.clear();
     peer.receives.clear();
     peer.streaming = false;

@@ -1,7 +1,9 @@
 #include "collectives/prepared_call.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
+#include <new>
 #include <string>
 
 namespace tidegate {
@@ -22,10 +24,17 @@ std::size_t LongestBytes(const std::vector<Block>& blocks) {
   return bytes;
 }
 
-/// FNV-1a over the sizes: tells ranks that cut a tensor differently.
+constexpr std::uint64_t kHashSeed = 0xcbf29ce484222325;
+
+/// A step of FNV-1a, over whole words.
+std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
+  return (hash ^ value) * 0x100000001b3;
+}
+
+/// Tells ranks that cut a tensor differently.
 std::uint64_t LayoutHash(const std::vector<Block>& blocks) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const Block& block : blocks) hash = (hash ^ block.bytes) * 0x100000001b3;
+  std::uint64_t hash = kHashSeed;
+  for (const Block& block : blocks) hash = Mix(hash, block.bytes);
   return hash;
 }
 
@@ -187,6 +196,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
       TotalBytes(request.collective == Collective::kReduceScatter || request.outputs.empty()
                      ? request.inputs
                      : request.outputs);
+  call.copy_inputs = request.copy_inputs;
   call.streaming = TotalBytes(request.outputs) >= stream_bytes;
 
   Fingerprint& fingerprint = call.fingerprint;
@@ -224,6 +234,36 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
     call.wide_slots = longest * static_cast<std::size_t>(schedule.sub_slots) >= stage_bytes;
   }
   return call;
+}
+
+Status MakeInputsPrivate(PreparedCall& call) {
+  if (!call.copy_inputs) return Status();
+  const std::size_t bytes = TotalBytes(call.inputs);
+  call.private_inputs.reset(new (std::nothrow) std::byte[bytes]);
+  if (call.private_inputs == nullptr)
+    return Status(StatusCode::kResourceExhausted,
+                  "no memory for a copy of " + std::to_string(bytes) +
+                      " bytes of inputs that overlap the outputs; pass separate tensors");
+  std::byte* copy = call.private_inputs.get();
+  for (Block& block : call.inputs) {
+    if (block.bytes > 0) std::memcpy(copy, block.data, block.bytes);
+    block.data = copy;
+    copy += block.bytes;
+  }
+  return Status();
+}
+
+void BindTogether(std::vector<PreparedCall>& calls) {
+  if (calls.size() == 1) return;
+  std::uint64_t hash = kHashSeed;
+  for (const PreparedCall& call : calls) {
+    const Fingerprint& one = call.fingerprint;
+    for (const std::uint64_t value :
+         {one.elements, one.layout, static_cast<std::uint64_t>(one.dtype),
+          static_cast<std::uint64_t>(one.reduce_op), static_cast<std::uint64_t>(one.root)})
+      hash = Mix(hash, value);
+  }
+  for (PreparedCall& call : calls) call.fingerprint.layout = Mix(call.fingerprint.layout, hash);
 }
 
 bool Overlaps(const CollectiveRequest& a, const CollectiveRequest& b) {

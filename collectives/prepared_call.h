@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "collectives/executor/execution.h"
@@ -20,6 +22,8 @@ struct PreparedCall {
   bool wide_slots = false;
   bool streaming = false;
   const Schedule* schedule = nullptr;
+  bool copy_inputs = false;
+  std::unique_ptr<std::byte[]> private_inputs;  ///< Owns what MakeInputsPrivate copied.
   std::size_t output_bytes = 0;  ///< What statistics count; of the input for reduce_scatter.
 };
 
@@ -35,6 +39,13 @@ Status CheckRequest(const CollectiveRequest& request, int rank, int ranks);
 /// cache.
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      std::uint64_t sequence, std::size_t stage_bytes, std::size_t stream_bytes);
+
+/// Copies the inputs, once the call may start, if its outputs overlap them.
+Status MakeInputsPrivate(PreparedCall& call);
+
+/// Makes the fingerprint of each member of a coalesced call depend on all of them, so that ranks
+/// whose later members differ fail before the first one is run.
+void BindTogether(std::vector<PreparedCall>& calls);
 
 /// True when one call writes what the other reads or writes.
 bool Overlaps(const CollectiveRequest& a, const CollectiveRequest& b);

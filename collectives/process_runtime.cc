@@ -1,11 +1,10 @@
 #include "collectives/process_runtime.h"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <utility>
 
 #include "collectives/communicator_impl.h"
+#include "collectives/fork_generation.h"
 #include "collectives/statistics.h"
 #include "collectives/transport/shm/node_service.h"
 #include "common/log.h"
@@ -13,36 +12,33 @@
 namespace tidegate {
 namespace {
 
-std::atomic<std::uint64_t> g_generation{1};
 std::atomic<ProcessRuntime*> g_runtime{nullptr};
 
 /// The parent's runtime is leaked in the child: its threads are not there, its locks may be held.
-void ForgetParent() {
-  g_generation.fetch_add(1);
-  g_runtime.store(nullptr);
-}
+void ForgetParent() { g_runtime.store(nullptr); }
 
 }  // namespace
-
-std::uint64_t ProcessRuntime::Generation() { return g_generation.load(std::memory_order_relaxed); }
 
 ProcessRuntime* ProcessRuntime::GetIfStarted() { return g_runtime.load(); }
 
 ProcessRuntime& ProcessRuntime::Get() {
-  static std::mutex& mutex = *new std::mutex;
+  static const bool installed = [] {
+    OnForkInChild(ForgetParent);
+    return true;
+  }();
+  static_cast<void>(installed);
   ProcessRuntime* runtime = g_runtime.load();
   if (runtime != nullptr) return *runtime;
-  const std::lock_guard lock(mutex);
-  static const int installed = pthread_atfork(nullptr, nullptr, ForgetParent);
-  static_cast<void>(installed);
-  if (g_runtime.load() == nullptr) g_runtime.store(new ProcessRuntime);
-  return *g_runtime.load();
+  // No lock, which might be held when the process is forked.
+  auto fresh = std::make_unique<ProcessRuntime>();
+  if (g_runtime.compare_exchange_strong(runtime, fresh.get())) return *fresh.release();
+  return *runtime;
 }
 
-ProgressEngine& ProcessRuntime::engine() {
+std::shared_ptr<ProgressEngine> ProcessRuntime::engine() {
   const std::lock_guard lock(mutex_);
-  if (engine_ == nullptr) engine_ = std::make_unique<ProgressEngine>(SteadyClock());
-  return *engine_;
+  if (engine_ == nullptr) engine_ = std::make_shared<ProgressEngine>(SteadyClock());
+  return engine_;
 }
 
 void ProcessRuntime::Register(const std::shared_ptr<CommunicatorImpl>& communicator,
@@ -55,7 +51,7 @@ void ProcessRuntime::Register(const std::shared_ptr<CommunicatorImpl>& communica
 
 void ProcessRuntime::Shutdown() {
   std::vector<std::weak_ptr<CommunicatorImpl>> communicators;
-  std::unique_ptr<ProgressEngine> engine;
+  std::shared_ptr<ProgressEngine> engine;
   std::string stats_file;
   {
     const std::lock_guard lock(mutex_);

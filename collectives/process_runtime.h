@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,17 +18,16 @@ class ProcessRuntime {
   static ProcessRuntime& Get();
   /// Null when no group was ever made in this process (a parent's groups do not count).
   static ProcessRuntime* GetIfStarted();
-  /// Changes in a forked process: whoever remembers another number belongs to an ancestor.
-  static std::uint64_t Generation();
 
-  ProgressEngine& engine();
+  /// Held by whoever uses it, because Shutdown lets go of it.
+  std::shared_ptr<ProgressEngine> engine();
   void Register(const std::shared_ptr<CommunicatorImpl>& communicator,
                 const std::string& stats_file);
   void Shutdown();
 
  private:
   std::mutex mutex_;
-  std::unique_ptr<ProgressEngine> engine_;  // Guarded, as the rest.
+  std::shared_ptr<ProgressEngine> engine_;  // Guarded, as the rest.
   std::vector<std::weak_ptr<CommunicatorImpl>> communicators_;
   std::string stats_file_;
 };

@@ -11,7 +11,7 @@ namespace tidegate {
 /// long means that someone else owns the core and that yielding again would cost time slices: the
 /// next waits go straight to sleep, more of them each time, before yielding is tried again.
 ///
-/// Constants: docs/waiting.md. One thread; one object per thread of control that waits.
+/// Constants: docs/thread_model.md. One thread; one object per thread of control that waits.
 class AdaptiveWait {
  public:
   /// `oversubscribed`: more ranks than cores, where spinning takes the core from the peer.

@@ -22,8 +22,17 @@ Execution::Execution(Transport& transport, int lane)
       factors_(static_cast<std::size_t>(transport.ranks()), 1.0),
       sources_(static_cast<std::size_t>(transport.ranks())) {}
 
+bool Execution::MayArrive() {
+  if (!refused_) return true;
+  for (int peer = 0; peer < transport_.ranks(); ++peer)
+    if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) return false;
+  refused_ = false;
+  ++progress_;
+  return true;
+}
+
 Status Execution::Start(const Invocation& invocation) {
-  TIDEGATE_CHECK(!running_);
+  TIDEGATE_CHECK(!running_ && !refused_);
   call_ = invocation;
   const Schedule& schedule = *call_.schedule;
 
@@ -68,13 +77,14 @@ Status Execution::Start(const Invocation& invocation) {
 }
 
 void Execution::Refuse(const Fingerprint& fingerprint) {
-  TIDEGATE_CHECK(!running_);
+  TIDEGATE_CHECK(!running_ && !refused_);
   ++index_;
   // Nobody's arrival was waited for, so nothing is known about who still reads which slot.
   last_use_.fill(index_);
-  Fingerprint refusal = fingerprint;
-  refusal.refused = 1;
-  transport_.Arrive(lane_, index_, refusal, {});
+  refused_ = true;
+  call_.fingerprint = fingerprint;
+  call_.fingerprint.refused = 1;
+  transport_.Arrive(lane_, index_, call_.fingerprint, {});
 }
 
 Status Execution::ReserveStage(std::size_t longest) {
@@ -104,7 +114,7 @@ Result<Execution::Outcome> Execution::Advance(int max_steps) {
       const Step& step = steps[next_step_];
       const std::int64_t chunk = iteration_ - step.lag;
       if (!Exists(step, chunk)) continue;
-      if (NeedsArrivals(step) && !CheckArrivals(&mismatch)) {
+      if (NeedsArrivals(step, chunk) && !CheckArrivals(&mismatch)) {
         if (!mismatch.ok()) return mismatch;
         return Outcome::kBlocked;
       }
@@ -122,7 +132,7 @@ Result<Execution::Outcome> Execution::Advance(int max_steps) {
 }
 
 /// Filling the own stage harms nobody, so it may run ahead of the peers; all else may not.
-bool Execution::NeedsArrivals(const Step& step) const {
+bool Execution::NeedsArrivals(const Step& step, std::int64_t chunk) const {
   if (arrival_cursor_ == transport_.ranks()) return false;
   switch (step.kind) {
     case StepKind::kCopy:
@@ -130,6 +140,7 @@ bool Execution::NeedsArrivals(const Step& step) const {
     case StepKind::kSignal:
       return false;
     case StepKind::kWait:
+      return chunk + step.wait_offset >= 0;
     case StepKind::kGet:
     case StepKind::kReduce:
       return true;
@@ -285,12 +296,14 @@ std::uint64_t Execution::WordFor(std::int64_t chunk) const {
   return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;
 }
 
+bool Execution::AwaitsPeers() const { return running_ || refused_; }
+
 void Execution::AwaitedPeers(std::vector<int>* peers) const {
   peers->clear();
-  if (!running_) return;
-  for (int peer = arrival_cursor_; peer < transport_.ranks(); ++peer)
+  if (!AwaitsPeers()) return;
+  for (int peer = 0; peer < transport_.ranks(); ++peer)
     if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) peers->push_back(peer);
-  if (arrival_cursor_ < transport_.ranks() || iteration_ >= iterations_) return;
+  if (!running_ || !peers->empty() || iteration_ >= iterations_) return;
   const Step& step = call_.schedule->steps[next_step_];
   if (step.kind != StepKind::kWait) return;
   const std::uint64_t word = WordFor(iteration_ - step.lag + step.wait_offset);
@@ -301,9 +314,9 @@ void Execution::AwaitedPeers(std::vector<int>* peers) const {
 }
 
 int Execution::PeerInOtherLane(Fingerprint* theirs) const {
-  if (!running_) return -1;
-  for (int peer = arrival_cursor_; peer < transport_.ranks(); ++peer) {
-    if (peer == rank_) continue;
+  if (!AwaitsPeers()) return -1;
+  for (int peer = 0; peer < transport_.ranks(); ++peer) {
+    if (peer == rank_ || transport_.HasArrived(lane_, peer, index_)) continue;
     for (int lane = 0; lane < kLanes; ++lane)
       if (lane != lane_ && transport_.LatestArrival(lane, peer, theirs) &&
           theirs->sequence == call_.fingerprint.sequence)

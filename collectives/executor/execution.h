@@ -37,7 +37,12 @@ class Execution {
  public:
   Execution(Transport& transport, int lane);
 
-  /// Begins the lane's next operation. What `invocation` points to must live until it is done.
+  /// Whether the next operation may be begun or refused: false only while a peer has not yet come
+  /// to an operation that this rank refused, whose arrival record the next but one would overwrite.
+  bool MayArrive();
+
+  /// Begins the lane's next operation. REQUIRES: MayArrive(). What `invocation` points to must live
+  /// until it is done.
   Status Start(const Invocation& invocation);
 
   enum class Outcome { kDone, kBlocked };
@@ -46,7 +51,7 @@ class Execution {
   Result<Outcome> Advance(int max_steps = 1 << 30);
 
   /// Takes an operation's place in the order without taking part: peers that made the call are told
-  /// that this rank refused it.
+  /// that this rank refused it. REQUIRES: MayArrive().
   void Refuse(const Fingerprint& fingerprint);
 
   /// While blocked: the peers being waited for.
@@ -74,7 +79,8 @@ class Execution {
   const Block& BlockOf(const Slice& slice) const;
   std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
-  bool NeedsArrivals(const Step& step) const;
+  bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
+  bool AwaitsPeers() const;
   Status ReserveStage(std::size_t longest);
   bool Exists(const Step& step, std::int64_t chunk) const;
 
@@ -84,6 +90,7 @@ class Execution {
 
   // Of the lane.
   std::uint64_t index_ = 0;
+  bool refused_ = false;  ///< Operation index_ was refused and not every peer is known to be there.
   std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
   std::vector<std::size_t> committed_;  ///< By sub-slot count: bytes usable in each sub-slot.
   std::uint64_t bytes_from_peers_ = 0;

@@ -34,6 +34,8 @@ struct CollectiveRequest {
   ReduceOp reduce_op = ReduceOp::kNone;
   double factor = 1.0;  ///< kPremulSum: this rank's factor.
   int root = -1;
+  /// Outputs overlap inputs in a way not listed above: the inputs are copied when the call starts.
+  bool copy_inputs = false;
   std::vector<Block> inputs = {};
   std::vector<Block> outputs = {};
 };

@@ -1,6 +1,8 @@
 #include "collectives/communicator.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -29,7 +31,8 @@ constexpr int kChunkElements = 1024;
 class LocalGroup {
  public:
   explicit LocalGroup(int ranks, Nanoseconds timeout = 60s,
-                      AlgorithmTable table = AlgorithmTable::Default())
+                      AlgorithmTable table = AlgorithmTable::Default(),
+                      Nanoseconds shutdown_timeout = 100ms)
       : group_(std::make_shared<LoopbackGroup>(ranks, kStageBytes)),
         doorbell_(std::make_shared<Doorbell>()) {
     group_->set_wake([doorbell = doorbell_] { doorbell->Ring(); });
@@ -40,7 +43,7 @@ class LocalGroup {
       options.ranks = ranks;
       options.timeout = timeout;
       options.config.stage_bytes = kStageBytes;
-      options.config.shutdown_timeout = 100ms;
+      options.config.shutdown_timeout = shutdown_timeout;
       ranks_.push_back(CommunicatorImpl::Make(
           std::move(options),
           [this, rank](TimePoint) -> Result<Attachment> {
@@ -330,6 +333,106 @@ TEST(CommunicatorProgressTest, WaitTimesOutAndTheOperationCompletesLater) {
   EXPECT_GE(SteadyClock().Now() - before, 20ms);
   EXPECT_TRUE(group[1].Submit({Barrier()}, {.async = false})->status().ok());
   EXPECT_TRUE(operation->Wait(Nanoseconds(0)).ok());
+}
+
+TEST(CommunicatorOrderTest, PrivateInputsAreCopiedWhenTheCallStartsNotWhenItIsMade) {
+  LocalGroup group(2);
+  group.RunAll([](int rank, Communicator& communicator) {
+    // The sum writes what the reduce-scatter reads and partly overwrites.
+    std::vector<std::int32_t> values(6000, rank + 1);
+    const auto sum = communicator.Submit({SumOf(values)}, {.async = true});
+    const Block all = BlockOf(values);
+    const Block halves[] = {{all.data, all.bytes / 2}, {all.data + all.bytes / 2, all.bytes / 2}};
+    CollectiveRequest scatter{.collective = Collective::kReduceScatter,
+                              .dtype = DataType::kInt32,
+                              .reduce_op = ReduceOp::kSum,
+                              .copy_inputs = true,
+                              .inputs = {halves[0], halves[1]},
+                              .outputs = {halves[1 - rank]}};
+    const auto scattered = communicator.Submit({scatter}, {.async = true});
+    EXPECT_TRUE(scattered->Wait(Nanoseconds(0)).ok());
+    for (int i = 0; i < 6000; ++i)
+      ASSERT_EQ(values[static_cast<std::size_t>(i)], (i < 3000) == (rank == 1) ? 6 : 3) << i;
+  });
+}
+
+TEST(CommunicatorOrderTest, ARefusalWaitsForThePeersBeforeTheNextCall) {
+  LocalGroup group(2);
+  std::vector<std::int32_t> values(4, 1);
+  CollectiveRequest wrong = SumOf(values);
+  wrong.inputs.clear();
+  EXPECT_EQ(group[0].Submit({wrong}, {.async = false})->status().code(),
+            StatusCode::kInvalidArgument);
+  const auto next = group[0].Submit({SumOf(values)}, {.async = true});
+  EXPECT_EQ(next->Wait(20ms).code(), StatusCode::kTimeout);
+  // The peer made another call, in the other lane, under the number that rank 0 refused.
+  const auto barrier = group[1].Submit({Barrier()}, {.async = false});
+  EXPECT_EQ(barrier->status().code(), StatusCode::kMismatch) << barrier->status().message();
+  EXPECT_EQ(next->Wait(Nanoseconds(0)).code(), StatusCode::kMismatch);
+}
+
+TEST(CommunicatorOrderTest, ACoalescedCallWhoseLaterMemberDiffersWritesNothing) {
+  LocalGroup group(2);
+  group.RunAll([](int rank, Communicator& communicator) {
+    std::vector<std::int32_t> first(4, rank + 1), second(static_cast<std::size_t>(rank + 4), 1);
+    const auto operation = communicator.Submit({SumOf(first), SumOf(second)}, {.async = false});
+    EXPECT_EQ(operation->status().code(), StatusCode::kMismatch);
+    EXPECT_EQ(first, std::vector<std::int32_t>(4, rank + 1));
+  });
+}
+
+TEST(CommunicatorEndTest, EverySubmitThatRacesWithShutdownCompletes) {
+  for (int round = 0; round < 200; ++round) {
+    LocalGroup group(2);
+    std::thread other([&] { group[0].Shutdown(); });
+    const auto barrier = group[0].Submit({Barrier()}, {.async = true});
+    std::vector<std::int32_t> values(4);
+    const auto receive = group[0].Receive(BlockOf(values), DataType::kInt32, 1, 0, {});
+    EXPECT_FALSE(barrier->Wait(10s).ok());
+    EXPECT_FALSE(receive->Wait(10s).ok());
+    ASSERT_TRUE(barrier->done() && receive->done()) << "round " << round;
+    other.join();
+  }
+}
+
+TEST(CommunicatorEndTest, AbortEndsAShutdownThatWaits) {
+  LocalGroup group(2, 60s, AlgorithmTable::Default(), /*shutdown_timeout=*/60s);
+  const auto barrier = group[0].Submit({Barrier()}, {.async = true});
+  std::thread shutdown([&] { group[0].Shutdown(); });
+  group[0].Abort("the test says so");
+  shutdown.join();
+  EXPECT_EQ(barrier->status().code(), StatusCode::kAborted);
+}
+
+TEST(CommunicatorEndTest, AnOperationOfTheParentFailsInAForkedChild) {
+  LocalGroup group(2);
+  const auto barrier = group[0].Submit({Barrier()}, {.async = true});
+  const pid_t child = fork();
+  if (child == 0) _exit(barrier->Wait(5s).code() == StatusCode::kAborted ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(group[1].Submit({Barrier()}, {.async = false})->status().ok());
+  EXPECT_TRUE(barrier->Wait(Nanoseconds(0)).ok());
+}
+
+TEST(CommunicatorEndTest, AHandlerThatInterruptsACallIsRefusedAndMayShutDown) {
+  static LocalGroup* interrupted = nullptr;
+  static int looks = 0;
+  LocalGroup group(2);
+  interrupted = &group;
+  looks = 0;
+  SetInterruptCheck([] {
+    if (looks++ > 0) return false;
+    const auto nested = (*interrupted)[0].Submit({Barrier()}, {.async = false});
+    EXPECT_EQ(nested->status().code(), StatusCode::kAborted) << nested->status().message();
+    (*interrupted)[0].Shutdown();
+    return false;
+  });
+  const auto barrier = group[0].Submit({Barrier()}, {.async = false});
+  SetInterruptCheck(nullptr);
+  EXPECT_EQ(barrier->status().code(), StatusCode::kAborted) << barrier->status().message();
+  EXPECT_GT(looks, 0);
 }
 
 TEST(CommunicatorTest, CreateRefusesRanksOutOfRange) {
