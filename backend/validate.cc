@@ -17,6 +17,20 @@ std::string Indexed(std::string_view what, std::size_t index) {
   return std::string(what) + "[" + std::to_string(index) + "]";
 }
 
+// A tensor outlives its memory: FSDP frees storages that tensors still name.
+Status CheckMemory(const at::Tensor& tensor, std::string_view what) {
+  if (tensor.numel() == 0) return Status();
+  const std::size_t held = tensor.storage().nbytes();
+  const std::size_t needed =
+      static_cast<std::size_t>(tensor.storage_offset() + tensor.numel()) * tensor.itemsize();
+  if (held < needed) {
+    return Invalid(what, " of shape ", tensor.sizes(), " needs ", needed,
+                   " bytes of its storage, which holds ", held, ": it was freed or shrunk");
+  }
+  if (tensor.const_data_ptr() == nullptr) return Invalid(what, " has no memory (null pointer)");
+  return Status();
+}
+
 }  // namespace
 
 Status CheckTensor(const at::Tensor& tensor, std::string_view what) {
@@ -38,7 +52,7 @@ Status CheckTensor(const at::Tensor& tensor, std::string_view what) {
                    " tensor.resolve_neg()");
   }
   if (!tensor.has_storage()) return Invalid(what, " has no memory (a fake or wrapper tensor)");
-  return Status();
+  return CheckMemory(tensor, what);
 }
 
 Status CheckAlike(const at::Tensor& tensor, const at::Tensor& first, std::string_view what) {

@@ -16,7 +16,7 @@ namespace tidegate {
 // kUnsupported) with the offending value; `what` names the argument ("input", "outputs[3]"). The
 // caller adds operation, group and rank.
 
-/// Defined, on a device that this build serves, strided with memory of its own, contiguous.
+/// Defined, on a device that this build serves, strided, contiguous, with memory for all elements.
 Status CheckTensor(const at::Tensor& tensor, std::string_view what);
 /// CheckTensor, and the dtype of `first`.
 Status CheckAlike(const at::Tensor& tensor, const at::Tensor& first, std::string_view what);

@@ -97,6 +97,13 @@ def _peer(op: str, peer: int):
     return lambda: getattr(group, op)([tensor], peer, 0).wait(), [tensor]
 
 
+def _without_memory(left: int) -> torch.Tensor:
+    """A tensor of COUNT elements whose storage has only `left` bytes."""
+    tensor = _ones(COUNT)
+    tensor.untyped_storage().resize_(left)
+    return tensor
+
+
 # Every rank makes the same mistake; n is the world size.
 MISTAKES: dict[str, Mistake] = {
     "all_reduce_strided": Mistake(
@@ -133,6 +140,25 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "all_reduce_band_float": Mistake(
         "all_reduce", lambda n: _all_reduce(_ones(COUNT), dist.ReduceOp.BAND)
+    ),
+    "all_reduce_freed": Mistake(
+        "all_reduce", lambda n: (lambda: dist.all_reduce(_without_memory(0)), [])
+    ),
+    "all_reduce_shrunk": Mistake(
+        "all_reduce", lambda n: (lambda: dist.all_reduce(_without_memory(COUNT * 4 - 1)), [])
+    ),
+    "all_gather_freed_input": Mistake(
+        "all_gather", lambda n: _gather(_ones(n * COUNT), _without_memory(0))
+    ),
+    "reduce_scatter_shrunk_output": Mistake(
+        "reduce_scatter",
+        lambda n: (
+            lambda: reduce_scatter_single(_without_memory(4), _ones(n * COUNT), dist.ReduceOp.SUM),
+            [],
+        ),
+    ),
+    "send_freed": Mistake(
+        "send", lambda n: (lambda: dist.group.WORLD.send([_without_memory(0)], 0, 0).wait(), [])
     ),
     "reduce_scatter_avg_bool": Mistake(
         "reduce_scatter",
