@@ -28,6 +28,7 @@ _REBUILD = "pip install --no-build-isolation --no-deps --force-reinstall ."
 
 _lock = threading.Lock()
 _shim: ModuleType | None = None
+_process_with_exit_hook: int | None = None
 
 
 def create(backend_options: Any, pg_options: Any) -> Backend:
@@ -57,10 +58,13 @@ def stats() -> dict[str, Any]:
 
 
 def _load_shim() -> ModuleType:
-    global _shim
+    global _shim, _process_with_exit_hook
     with _lock:
         if _shim is None:
             _shim = _import_shim()
+        # A forked child has the shim of its parent, but needs a hook of its own.
+        if _process_with_exit_hook != os.getpid():
+            _process_with_exit_hook = os.getpid()
             _shut_down_at_exit(_shim)
         return _shim
 

@@ -219,6 +219,7 @@ def test_creator_hands_over_what_every_torch_has(monkeypatch: pytest.MonkeyPatch
         return "the backend"
 
     monkeypatch.setattr(_backend, "_shim", SimpleNamespace(create_backend=create_backend))
+    monkeypatch.setattr(_backend, "_process_with_exit_hook", os.getpid())
     store, options = object(), object()
     of_2_13 = SimpleNamespace(
         store=store,
