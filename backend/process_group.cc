@@ -1,5 +1,6 @@
 #include "backend/process_group.h"
 
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -74,6 +75,19 @@ int GlobalRank(const CommunicatorOptions& options) {
   const bool in_range =
       options.rank >= 0 && static_cast<std::size_t>(options.rank) < options.global_ranks.size();
   return in_range ? static_cast<int>(options.global_ranks[options.rank]) : options.rank;
+}
+
+/// What the exception says that is being handled.
+std::string CurrentExceptionText() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "unknown exception";
+  }
 }
 
 /// The line a group at level INFO.
@@ -342,6 +356,7 @@ void ProcessGroupTidegate::abort() {
 void ProcessGroupTidegate::shutdown() {
   const GilRelease released;
   communicator_->Shutdown();
+  ThrowPendingSignal();
 }
 
 template <typename OptionsOfCall, typename Add>
@@ -349,7 +364,14 @@ auto ProcessGroupTidegate::Launch(const CallKind& kind, const OptionsOfCall& opt
     -> WorkPtr {
   const GilRelease released;  // A sync call blocks; so may the first one of a group.
   CallBuilder builder(rank_, size_);
-  const Status status = add(builder);
+  Status status;
+  try {
+    status = add(builder);
+  } catch (...) {  // From torch. Unless peers are told, they wait for the call until they time out.
+    const Status reason(StatusCode::kInvalidArgument, CurrentExceptionText());
+    communicator_->Refuse(kind.collective, Explain(kind, reason).message());
+    throw;
+  }
   if (!status.ok()) {
     const Status reason = Explain(kind, status);
     communicator_->Refuse(kind.collective, reason.message());

@@ -34,9 +34,10 @@ class ProcessGroupTidegate final : public c10d::Backend {
     c10::intrusive_ptr<c10d::Backend::Options> clone() const;  // NOLINT
   };
 
-  /// One rank's membership of one group. Reads the TIDEGATE_* settings; cheap: it neither blocks
-  /// nor uses `store`, which the first operation does. `global_ranks` is empty for all ranks of the
-  /// job. `options` may be null and is copied; `timeout` outranks the one in it. Throws as
+  /// One rank's membership of one group. Reads the TIDEGATE_* settings. Waits for no other rank,
+  /// but for two answers of `store` (unless the rank is alone), so call it without the GIL; the
+  /// rest of the meeting is left to the first operation. `global_ranks` is empty for all ranks of
+  /// the job. `options` may be null and is copied; `timeout` outranks the one in it. Throws as
   /// error_translation.h says.
   static c10::intrusive_ptr<ProcessGroupTidegate> Create(
       c10::intrusive_ptr<c10d::Store> store, int rank, int ranks, std::chrono::milliseconds timeout,
@@ -96,6 +97,7 @@ class ProcessGroupTidegate final : public c10d::Backend {
 
   c10d::ErrorType getError() override;
   void abort() override;
+  /// Also throws what a signal handler threw meanwhile; the group is shut down all the same.
   void shutdown() override;
 
  private:

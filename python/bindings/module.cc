@@ -18,6 +18,7 @@
 #include "backend/error_translation.h"
 #include "backend/process_group.h"
 #include "collectives/communicator.h"
+#include "common/clock.h"
 
 namespace tidegate {
 namespace {
@@ -41,12 +42,19 @@ PendingSignal& Pending() {
 
 bool OnPythonMainThread() { return PyThread_get_thread_ident() == python_main_thread; }
 
-/// For the core: a thread that blocks asks now and then. Threads other than the main one are
-/// answered without the GIL.
+/// While Python threads compute, taking the GIL costs 5 ms, and a blocked call may sleep a thousand
+/// times a second.
+constexpr Nanoseconds kSignalCheckInterval = std::chrono::milliseconds(50);
+
+/// For the core: a thread that blocks asks before each sleep. Threads other than the main one are
+/// answered without the GIL, and so is the main one most of the time.
 bool SignalArrived() {
-  if (!OnPythonMainThread()) return false;
+  static TimePoint next_check{};  // Of the main thread alone.
+  if (!OnPythonMainThread() || SteadyClock().Now() < next_check) return false;
   const py::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() == 0) return false;
+  const bool raised = PyErr_CheckSignals() != 0;
+  next_check = SteadyClock().Now() + kSignalCheckInterval;
+  if (!raised) return false;
   Pending().error.emplace();
   Pending().present.store(true, std::memory_order_relaxed);
   return true;
@@ -60,6 +68,11 @@ void ThrowIfSignalPending() {
   const py::error_already_set error = *Pending().error;
   Pending().error.reset();
   throw error;
+}
+
+void ShutdownAll() {
+  ShutdownProcess();
+  ThrowIfSignalPending();
 }
 
 void BindOptions(py::handle scope) {
@@ -91,11 +104,12 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
       backend(module, "ProcessGroupTidegate");
   BindOptions(backend);
 
-  module.def("create_backend", &ProcessGroupTidegate::Create, py::arg("store"), py::arg("rank"),
+  module.def("create_backend", &ProcessGroupTidegate::Create,
+             py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"),
              py::arg("options") = py::none(), "Make one rank's backend of one group; cheap.");
   module.def("stats_json", &StatsJson, py::call_guard<py::gil_scoped_release>());
-  module.def("shutdown_all", &ShutdownProcess, py::call_guard<py::gil_scoped_release>(),
+  module.def("shutdown_all", &ShutdownAll, py::call_guard<py::gil_scoped_release>(),
              "Drain and close all groups and join all threads; for the exit hook.");
 }
 

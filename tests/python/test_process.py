@@ -1,0 +1,72 @@
+"""The backend as a part of its process: forked children, and other Python threads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+
+def _run(script: str, cwd: Path, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_child_of_a_process_with_the_shim_shuts_down_at_exit(tmp_path: Path) -> None:
+    statistics = tmp_path / "statistics"
+    _run(
+        """
+        import os, sys, torch, torch.distributed as dist
+        from tidegate import _backend
+        _backend._load_shim()
+        if os.fork() == 0:
+            dist.init_process_group("tidegate", init_method="file://" + os.getcwd() + "/store",
+                                    rank=0, world_size=1)
+            dist.all_reduce(torch.ones(4), async_op=True).wait()
+            sys.exit(0)
+        assert os.wait()[1] == 0
+        # Only the child has anything to write.
+        os._exit(0)
+        """,
+        tmp_path,
+        TIDEGATE_STATS_FILE=str(statistics),
+    )
+    (line,) = statistics.read_text().splitlines()
+    (group,) = json.loads(line)["groups"].values()
+    assert group["ops"]["all_reduce"]["calls"] == 1
+
+
+def test_making_a_group_lets_other_threads_run(tmp_path: Path) -> None:
+    _run(
+        """
+        import datetime, faulthandler, fcntl, os, threading, types
+        import torch, torch.distributed as dist
+        from tidegate import _backend
+        faulthandler.dump_traceback_later(20, exit=True)  # in place of a deadlock
+        _backend._load_shim()
+        store = dist.FileStore("store", 2)
+        store.set("key", "value")
+        held = open("store", "rb")
+        fcntl.flock(held, fcntl.LOCK_EX)
+        # The store answers only when this thread has run.
+        threading.Timer(0.3, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        backend = _backend.create(
+            types.SimpleNamespace(store=store, group_rank=0, group_size=2, group_id="0",
+                                  timeout=datetime.timedelta(seconds=5),
+                                  global_ranks_in_group=[]),
+            None,
+        )
+        """,
+        tmp_path,
+    )
