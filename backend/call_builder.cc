@@ -1,12 +1,9 @@
 #include "backend/call_builder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
-
-#include <ATen/ops/empty.h>
 
 #include "backend/validate.h"
 
@@ -71,6 +68,31 @@ Block Envelope(const std::vector<Block>& blocks) {
     end = std::max(end, block.data + block.bytes);
   }
   return {begin, static_cast<std::size_t>(end - begin)};
+}
+
+/// Whether outputs overlap inputs in a way that the core does not run in place: some callers
+/// reduce-scatter or scatter into a part of the input.
+bool InputsAlias(const CollectiveRequest& request, int rank) {
+  switch (request.collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+      break;
+    default:
+      return false;
+  }
+  if (!Overlap(Envelope(request.inputs), Envelope(request.outputs))) return false;
+  for (const Block& input : request.inputs) {
+    for (std::size_t o = 0; o < request.outputs.size(); ++o) {
+      const bool in_place = request.collective == Collective::kAllGather &&
+                            o == static_cast<std::size_t>(rank) &&
+                            input.data == request.outputs[o].data;
+      if (!in_place && Overlap(input, request.outputs[o])) return true;
+    }
+  }
+  return false;
 }
 
 std::vector<Block> Cut(Block whole, const std::vector<std::int64_t>& numels,
@@ -317,44 +339,9 @@ std::vector<Block> CallBuilder::EqualParts(Block whole) const {
 }
 
 Status CallBuilder::Append(CollectiveRequest request) {
-  switch (request.collective) {
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-    case Collective::kAllToAll:
-      SeparateInputs(request);
-      break;
-    default:
-      break;
-  }
+  request.copy_inputs = InputsAlias(request, rank_);
   call_.requests.push_back(std::move(request));
   return Status();
-}
-
-void CallBuilder::SeparateInputs(CollectiveRequest& request) {
-  if (!Overlap(Envelope(request.inputs), Envelope(request.outputs))) return;
-  bool overlap = false;
-  for (std::size_t i = 0; i < request.inputs.size(); ++i) {
-    for (std::size_t o = 0; o < request.outputs.size(); ++o) {
-      const Block& input = request.inputs[i];
-      const bool in_place = request.collective == Collective::kAllGather &&
-                            o == static_cast<std::size_t>(rank_) &&
-                            input.data == request.outputs[o].data;
-      overlap = overlap || (!in_place && Overlap(input, request.outputs[o]));
-    }
-  }
-  if (!overlap) return;
-  std::size_t bytes = 0;
-  for (const Block& input : request.inputs) bytes += input.bytes;
-  const at::Tensor copy = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
-  call_.memory.push_back(copy.storage());
-  auto* data = static_cast<std::byte*>(copy.mutable_data_ptr());
-  for (Block& input : request.inputs) {
-    if (input.bytes > 0) std::memcpy(data, input.data, input.bytes);
-    input.data = data;
-    data += input.bytes;
-  }
 }
 
 }  // namespace tidegate

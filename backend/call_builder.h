@@ -59,8 +59,6 @@ class CallBuilder {
   std::vector<Block> WriteAll(const Tensors& tensors);
   std::vector<Block> EqualParts(Block whole) const;
   Status Append(CollectiveRequest request);
-  /// The core wants inputs apart from outputs; some callers reduce-scatter or scatter in place.
-  void SeparateInputs(CollectiveRequest& request);
 
   const int rank_;
   const int ranks_;

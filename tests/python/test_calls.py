@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from tests.support.backend import premul_sum
+from tests.support.backend import premul_sum, reduce_scatter_single
 from tests.support.pools import PoolKeeper
 from tests.support.workers import RankContext
 
@@ -61,6 +61,24 @@ def test_peers_learn_of_arguments_that_torch_cannot_read(pools: PoolKeeper) -> N
     for kind, seconds in peers:
         assert kind == "DistBackendError"
         assert seconds < REFUSED_WITHIN_S
+
+
+def _scatter_in_place(context: RankContext) -> bool:
+    # Long enough that the first operation is still running when the second one is called.
+    part, rank, ranks = 1 << 21, context.rank, context.world_size
+    tensor = torch.full((part * ranks,), float(rank + 1))
+    dist.barrier()
+    total = dist.all_reduce(tensor, async_op=True)
+    own = tensor[rank * part : (rank + 1) * part]
+    scattered = reduce_scatter_single(own, tensor, dist.ReduceOp.SUM, async_op=True)
+    total.wait()
+    scattered.wait()
+    return bool((own == ranks * sum(range(1, ranks + 1))).all())
+
+
+def test_an_operation_in_place_reads_what_earlier_ones_wrote(pools: PoolKeeper) -> None:
+    for _ in range(5):
+        assert pools.get(2).run(_scatter_in_place) == [True, True]
 
 
 def _shut_down_by_signal(context: RankContext) -> list[str]:
