@@ -23,10 +23,11 @@ constexpr Nanoseconds kSlice = std::chrono::milliseconds(50);
 constexpr Nanoseconds kPresenceBudget = std::chrono::milliseconds(100);
 constexpr Nanoseconds kPresenceRetryBudget = std::chrono::milliseconds(20);
 constexpr Nanoseconds kPresenceTimeout = std::chrono::milliseconds(10);
+/// Enough to see what is there; for all ranks of a node, less than the budget.
+constexpr Nanoseconds kPresenceGlance = std::chrono::milliseconds(1);
 constexpr int kRetryMilliseconds = 20;
 
 constexpr char kCreatorKey[] = "creator";
-constexpr char kSegmentKey[] = "segment";
 constexpr char kLastWordKey[] = "last_word";
 
 Nanoseconds TimeLeft(TimePoint deadline) {
@@ -57,6 +58,11 @@ std::string DeathText(const std::string& name, const std::string& when, const st
          "; see that process's own output, restart the job from its last checkpoint";
 }
 
+std::string CannotJoinText(const std::string& name, const std::string& group,
+                           const Status& reason) {
+  return name + " cannot join " + group + ": " + reason.message();
+}
+
 void ShmTransport::LeaveLastWord(Bootstrap& bootstrap) const {
   if (!failed()) return;
   bool all_here = true;
@@ -75,6 +81,7 @@ ShmAttachment::ShmAttachment(const ShmTransport::Options& options)
       announced_(static_cast<std::size_t>(options.ranks)) {}
 
 Result<std::unique_ptr<ShmTransport>> ShmAttachment::Run() {
+  TIDEGATE_RETURN_IF_ERROR(CheckCancelled());
   Result<std::shared_ptr<NodeService>> service = NodeService::Get();
   if (!service.ok()) return service.status();
   service_ = std::move(service).value();
@@ -86,7 +93,12 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Run() {
   if (!arrival.ok()) return arrival.status();
   Result<std::unique_ptr<ShmTransport>> transport = arrival.value() == 1 ? Create() : Join();
   if (!transport.ok()) return transport;
-  TIDEGATE_RETURN_IF_ERROR(Complete(*transport.value()));
+  if (Status completed = Complete(*transport.value()); !completed.ok()) {
+    // The others have seen this rank in the group: it must not seem to have left in peace.
+    transport.value()->Fail({completed.code(), options_.rank, options_.rank,
+                             CannotJoinText(NameOf(options_.rank, self_), group_, completed)});
+    return completed;
+  }
   return transport;
 }
 
@@ -226,6 +238,11 @@ Status ShmAttachment::CreatorGone(const SegmentDescription& description) const {
   // Its code is not passed on: kTimeout would mean that asking again makes sense.
   if (last_word.ok())
     return Status(StatusCode::kPeerLost, ParseLastWord(last_word.value()).message());
+  const Result<std::string> text =
+      options_.bootstrap->Get(PresenceKey(description.rank), kPresenceGlance);
+  const Result<Presence> presence = text.ok() ? ParsePresence(text.value()) : text.status();
+  if (presence.ok() && !presence.value().failure.ok())
+    return Status(StatusCode::kPeerLost, presence.value().failure.message());
   const ProcessIdentity& creator = description.creator;
   const std::string name = NameOf(description.rank, creator);
   if (Process::Watch(creator.pid, creator.start_time)->ended())
@@ -271,34 +288,60 @@ Status ShmAttachment::Complete(ShmTransport& transport) {
   return Status();
 }
 
-Status ShmAttachment::ReadPresences(Nanoseconds budget, const ShmTransport* transport) {
+Status ShmAttachment::ReadPresences(Nanoseconds budget, ShmTransport* transport) {
   const TimePoint end = SteadyClock().Now() + budget;
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    std::optional<Announced>& announced = announced_[static_cast<std::size_t>(rank)];
-    if (rank == options_.rank || announced || (transport && transport->IsAttached(rank))) continue;
-    const Nanoseconds left = std::min(TimeLeft(end), TimeLeft(options_.deadline));
-    if (left == Nanoseconds::zero()) break;
-    const Result<std::string> text =
-        options_.bootstrap->Get(PresenceKey(rank), std::min(left, kPresenceTimeout));
-    if (!text.ok() && text.status().code() == StatusCode::kTimeout) continue;
-    if (!text.ok()) return text.status();
-    Result<ProcessIdentity> identity = ParseIdentity(text.value());
-    if (!identity.ok()) return identity.status();
-    TIDEGATE_RETURN_IF_ERROR(CheckSameNode(identity.value(), rank, self_, options_.rank));
-    std::shared_ptr<Process> process =
-        service_->Watch(identity.value().pid, identity.value().start_time);
-    announced = Announced{std::move(identity).value(), std::move(process)};
+  // Ranks that are there first: waiting for others must not cost what these have to say.
+  for (const Nanoseconds timeout : {kPresenceGlance, kPresenceTimeout}) {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      const bool again = transport != nullptr && timeout == kPresenceGlance;
+      const bool known = announced_[static_cast<std::size_t>(rank)].has_value() && !again;
+      if (rank == options_.rank || known || (transport && transport->IsAttached(rank))) continue;
+      const Nanoseconds left = std::min(TimeLeft(end), TimeLeft(options_.deadline));
+      if (left == Nanoseconds::zero()) return Status();
+      TIDEGATE_RETURN_IF_ERROR(ReadPresence(rank, std::min(left, timeout), transport));
+    }
   }
   return Status();
 }
 
-Status ShmAttachment::CheckPatience(const std::string& awaited) const {
+Status ShmAttachment::ReadPresence(int rank, Nanoseconds timeout, ShmTransport* transport) {
+  const Result<std::string> text = options_.bootstrap->Get(PresenceKey(rank), timeout);
+  if (!text.ok()) return text.status().code() == StatusCode::kTimeout ? Status() : text.status();
+  const Result<Presence> read = ParsePresence(text.value());
+  if (!read.ok()) return read.status();
+  const auto& [identity, left, failure] = read.value();
+  std::shared_ptr<Process> process;
+  if (!failure.ok()) {
+    if (transport == nullptr) return failure;
+    transport->Fail({failure.code(), rank, rank, failure.message()});
+  } else {
+    TIDEGATE_RETURN_IF_ERROR(CheckSameNode(identity, rank, self_, options_.rank));
+    if (!left)
+      process = service_->Watch(identity.pid, identity.start_time);
+    else if (transport != nullptr)
+      ShmTransport::MarkLeft(transport->mapping_.data(), layout_, rank, identity);
+  }
+  announced_[static_cast<std::size_t>(rank)] = Announced{identity, std::move(process)};
+  return Status();
+}
+
+Status ShmAttachment::CheckCancelled() const {
+  if (options_.cancelled == nullptr || !options_.cancelled->load(std::memory_order_acquire))
+    return Status();
+  return Status(StatusCode::kAborted, "the group was aborted while it was being joined");
+}
+
+Status ShmAttachment::CheckPatience(const std::string& awaited) {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     const std::optional<Announced>& announced = announced_[static_cast<std::size_t>(rank)];
-    if (announced && announced->process->ended())
+    if (!announced || !announced->process || !announced->process->ended()) continue;
+    // It may have left in an orderly way since it was looked up, and says so before it ends.
+    TIDEGATE_RETURN_IF_ERROR(ReadPresence(rank, kPresenceTimeout, nullptr));
+    if (announced->process)
       return Status(StatusCode::kPeerLost, DeathText(NameOf(rank, announced->identity),
                                                      "before its first operation", group_));
   }
+  TIDEGATE_RETURN_IF_ERROR(CheckCancelled());
   if (options_.interrupted != nullptr && options_.interrupted())
     return Status(StatusCode::kInterrupted,
                   "interrupted while attaching to " + group_ + ", waiting for " + awaited);

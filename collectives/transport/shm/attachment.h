@@ -18,12 +18,16 @@ namespace tidegate {
 
 /// "group 0 [4 ranks]".
 std::string DescribeGroup(const std::string& name, int ranks);
+/// Bootstrap key of the segment's description.
+inline constexpr char kSegmentKey[] = "segment";
 /// Bootstrap key of a rank's presence.
 std::string PresenceKey(int rank);
 /// "rank 2 (pid 4711, host a)".
 std::string NameOf(int rank, const ProcessIdentity& identity);
 /// "rank 2 (...) died in ... of group 0 [4 ranks]; ...what to do".
 std::string DeathText(const std::string& name, const std::string& when, const std::string& group);
+/// "rank 2 (...) cannot join group 0 [4 ranks]: ...".
+std::string CannotJoinText(const std::string& name, const std::string& group, const Status& reason);
 
 /// One call of ShmTransport::Attach: finds or makes the group's segment. Blocks, on one thread.
 class ShmAttachment {
@@ -35,7 +39,7 @@ class ShmAttachment {
   /// A rank's process, from the presence it announced.
   struct Announced {
     ProcessIdentity identity;
-    std::shared_ptr<Process> process;
+    std::shared_ptr<Process> process;  ///< Null when it will not come.
   };
 
   Result<std::unique_ptr<ShmTransport>> Create();
@@ -49,11 +53,16 @@ class ShmAttachment {
   Result<std::unique_ptr<ShmTransport>> MapSegment(UniqueFd segment);
   Status Complete(ShmTransport& transport);
 
-  /// Looks up ranks not seen so far, for `budget` altogether; those not there stay unknown.
-  /// `transport`, where there is one, tells who needs no look.
-  Status ReadPresences(Nanoseconds budget, const ShmTransport* transport);
-  /// Not ok when there is no point in waiting on: interrupted, timed out, or a rank has died.
-  Status CheckPatience(const std::string& awaited) const;
+  /// Looks up ranks not seen so far or, once there is a `transport`, all that have not attached,
+  /// for `budget` altogether; those not there stay unknown.
+  Status ReadPresences(Nanoseconds budget, ShmTransport* transport);
+  /// One of them. A rank that will not come fails the group or is marked as left in `transport`;
+  /// without one, its failure is returned.
+  Status ReadPresence(int rank, Nanoseconds timeout, ShmTransport* transport);
+  /// Not ok when there is no point in waiting on: interrupted, cancelled, timed out, or a rank has
+  /// died.
+  Status CheckPatience(const std::string& awaited);
+  Status CheckCancelled() const;
   TimePoint SliceEnd() const;
 
   const ShmTransport::Options options_;

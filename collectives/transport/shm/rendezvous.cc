@@ -52,6 +52,17 @@ void Append(std::string& text, const char* name, T value) {
   text += '\n';
 }
 
+std::string EncodeIdentity(const ProcessIdentity& identity) {
+  std::string text;
+  Append(text, "boot_id", identity.boot_id);
+  Append(text, "pid_namespace", identity.pid_namespace);
+  Append(text, "network_namespace", identity.network_namespace);
+  Append(text, "pid", identity.pid);
+  Append(text, "start_time", identity.start_time);
+  Append(text, "host", identity.host);
+  return text;
+}
+
 ProcessIdentity ReadIdentity(Fields& fields) {
   return {.boot_id = fields.Text("boot_id"),
           .pid_namespace = fields.Number<std::uint64_t>("pid_namespace"),
@@ -90,26 +101,26 @@ Status ReadStatus(Fields& fields) {
 
 }  // namespace
 
-std::string Encode(const ProcessIdentity& identity) {
-  std::string text;
-  Append(text, "boot_id", identity.boot_id);
-  Append(text, "pid_namespace", identity.pid_namespace);
-  Append(text, "network_namespace", identity.network_namespace);
-  Append(text, "pid", identity.pid);
-  Append(text, "start_time", identity.start_time);
-  Append(text, "host", identity.host);
+std::string Encode(const Presence& presence) {
+  std::string text = EncodeIdentity(presence.identity);
+  if (presence.left) Append(text, "left", 1);
+  if (!presence.failure.ok()) AppendStatus(text, presence.failure);
   return text;
 }
 
-Result<ProcessIdentity> ParseIdentity(const std::string& text) {
+Result<Presence> ParsePresence(const std::string& text) {
   Fields fields(text);
-  ProcessIdentity identity = ReadIdentity(fields);
-  if (!fields.complete() || identity.pid <= 0) return NotOurs("the presence of a rank");
-  return identity;
+  Presence presence{
+      .identity = ReadIdentity(fields), .left = fields.Has("left"), .failure = Status()};
+  const bool failed = fields.Has("failure");
+  if (failed) presence.failure = ReadStatus(fields);
+  if (!fields.complete() || presence.identity.pid <= 0 || failed == presence.failure.ok())
+    return NotOurs("the presence of a rank");
+  return presence;
 }
 
 std::string Encode(const SegmentDescription& description) {
-  std::string text = Version() + Encode(description.creator);
+  std::string text = Version() + EncodeIdentity(description.creator);
   Append(text, "rank", description.rank);
   Append(text, "address", description.address);
   Append(text, "key", ToHex(description.key));

@@ -33,9 +33,15 @@ std::string EncodeLastWord(const Status& failure);
 /// The failure, or kInternal for text that is none.
 Status ParseLastWord(const std::string& text);
 
-/// Presence of a rank that has not come to its first operation yet.
-std::string Encode(const ProcessIdentity& identity);
-Result<ProcessIdentity> ParseIdentity(const std::string& text);
+/// What a rank says of itself while it has not attached.
+struct Presence {
+  ProcessIdentity identity;
+  bool left = false;  ///< In an orderly way: it will not come, and nobody need mind.
+  Status failure;     ///< Not ok: it will not come, and the group fails for this reason.
+};
+
+std::string Encode(const Presence& presence);
+Result<Presence> ParsePresence(const std::string& text);
 
 /// kUnsupported, naming both sides, unless `theirs` can share memory with, and be watched by,
 /// `ours`.

@@ -49,7 +49,8 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::Attach(const Options& option
 Status ShmTransport::AnnouncePresence(Bootstrap& bootstrap, int rank) {
   const Result<ProcessIdentity> self = ThisProcess();
   if (!self.ok()) return self.status();
-  return bootstrap.Set(PresenceKey(rank), Encode(self.value()));
+  return bootstrap.Set(PresenceKey(rank),
+                       Encode(Presence{.identity = self.value(), .left = false, .failure = {}}));
 }
 
 ShmTransport::ShmTransport(const Options& options, SegmentLayout layout,
@@ -180,7 +181,11 @@ std::string ShmTransport::DescribeDeath(int culprit) {
     const std::lock_guard lock(mutex_);
     name = neighbours_[static_cast<std::size_t>(culprit)].name;
   }
-  return DeathText(name, latest ? "in " + Describe(*latest) : "before its first operation", group_);
+  // Sends and receives leave no trace that another rank could read.
+  const std::string when = latest                ? "in " + Describe(*latest)
+                           : IsAttached(culprit) ? "before its first collective"
+                                                 : "before its first operation";
+  return DeathText(name, when, group_);
 }
 
 }  // namespace tidegate

@@ -42,16 +42,25 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
     Bootstrap* bootstrap = nullptr;  ///< Used during Attach only.
     TimePoint deadline = kNoDeadline;
     bool (*interrupted)() = nullptr;  ///< May be null; polled while blocking: true gives up.
+    /// May be null; polled likewise: true gives up because the group was aborted meanwhile.
+    const std::atomic<bool>* cancelled = nullptr;
   };
 
   /// Blocks on the bootstrap and on the rank that makes the segment. kTimeout at the deadline,
-  /// kInterrupted, kPeerLost when a rank dies meanwhile, kUnsupported when ranks do not share a
-  /// node, kMismatch when they disagree on the segment, kResourceExhausted without memory for it.
+  /// kInterrupted, kAborted when cancelled, kPeerLost when a rank dies meanwhile, kUnsupported when
+  /// ranks do not share a node, kMismatch when they disagree on the segment, kResourceExhausted
+  /// without memory for it.
   static Result<std::unique_ptr<ShmTransport>> Attach(const Options& options);
 
   /// Tells the peers which process `rank` is before it attaches, so that they notice its death: one
   /// Set, no thread, no memory.
   static Status AnnouncePresence(Bootstrap& bootstrap, int rank);
+
+  /// Tells the ranks that are in the group, or still come, that this rank will not come: `reason`
+  /// ok: it left in an orderly way, as if it had attached and left; otherwise the group fails for
+  /// all with that reason. For a rank that is not attached; needs no service. Best effort, bounded
+  /// to 50 ms and two calls of the bootstrap.
+  static void Decline(const Options& options, const Status& reason);
 
   /// Where the group has failed and ranks are still to come, tells those why: by then nobody may be
   /// left who could hand out the segment with its failure record.
@@ -87,6 +96,10 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
 
   ShmTransport(const Options& options, SegmentLayout layout, std::shared_ptr<NodeService> service,
                UniqueFd segment, Mapping mapping);
+
+  /// Marks `rank`, which has not attached, as gone in an orderly way in the segment at `base`.
+  static void MarkLeft(std::byte* base, const SegmentLayout& layout, int rank,
+                       const ProcessIdentity& identity);
 
   void OnDeath() override;
   /// Links ranks that have attached since; returns how long a waiter may sleep now.

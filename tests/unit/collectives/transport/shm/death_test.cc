@@ -105,9 +105,25 @@ TEST(DeathTest, OfARankThatNeverAttachedIsNoticed) {
 }
 
 TEST(DeathTest, OfARankThatAttachedOnlyIsNoticed) {
-  KillOne(3, 1, "before its first operation",
+  KillOne(3, 1, "before its first collective",
           [](const TestGroup& group, int rank, std::unique_ptr<ShmTransport>& transport) {
             transport = group.Attach(rank);
+          });
+}
+
+TEST(DeathTest, OfARankThatOnlySentIsNotCalledIdle) {
+  KillOne(2, 1, "before its first collective",
+          [](const TestGroup& group, int rank, std::unique_ptr<ShmTransport>& transport) {
+            transport = group.Attach(rank);
+            ASSERT_NE(transport, nullptr);
+            ASSERT_TRUE(transport->CommitPair(1 - rank).ok());
+            std::atomic<std::uint64_t>& written = transport->Pair(1, 0).pieces_written;
+            if (rank == 1) {
+              written.store(1, std::memory_order_release);
+              transport->WakePeers();
+            } else {
+              ASSERT_TRUE(SleepUntil(*transport, [&] { return written.load() == 1; }));
+            }
           });
 }
 
@@ -178,19 +194,6 @@ TEST(DeathTest, OfTheCreatorAfterItPublishedEndsAttach) {
   });
   EXPECT_TRUE(joiner.Succeeded());
 }
-
-/// Runs after the transports that were there before it.
-class DeathCounter final : public DeathListener {
- public:
-  DeathCounter() { service_->AddListener(this); }
-  ~DeathCounter() override { service_->RemoveListener(this); }
-  void OnDeath() override { deaths_.fetch_add(1); }
-  int deaths() const { return deaths_.load(); }
-
- private:
-  const std::shared_ptr<NodeService> service_ = NodeService::Get().value();
-  std::atomic<int> deaths_{0};
-};
 
 TEST(DeathTest, OfARankThatLeftFailsNobody) {
   const TestGroup group(3);

@@ -117,7 +117,8 @@ class TestGroup {
             .stage_bytes = kTestStageBytes,
             .bootstrap = &bootstrap,
             .deadline = TestDeadline(),
-            .interrupted = nullptr};
+            .interrupted = nullptr,
+            .cancelled = nullptr};
   }
   Result<std::unique_ptr<ShmTransport>> TryAttach(int rank) const {
     FileBootstrap bootstrap(path());
@@ -128,6 +129,10 @@ class TestGroup {
     Result<std::unique_ptr<ShmTransport>> transport = TryAttach(rank);
     EXPECT_TRUE(transport.ok()) << transport.status().message();
     return transport.ok() ? std::move(transport).value() : nullptr;
+  }
+  void Decline(int rank, const Status& reason) const {
+    FileBootstrap bootstrap(path());
+    ShmTransport::Decline(Options(rank, bootstrap), reason);
   }
   void Announce(int rank) const {
     FileBootstrap bootstrap(path());
@@ -142,6 +147,19 @@ class TestGroup {
   const int ranks_;
   const std::string name_;
   const TemporaryDirectory directory_;
+};
+
+/// Counts news of deaths; told after the transports that were there before it.
+class DeathCounter final : public DeathListener {
+ public:
+  DeathCounter() { service_->AddListener(this); }
+  ~DeathCounter() override { service_->RemoveListener(this); }
+  void OnDeath() override { deaths_.fetch_add(1); }
+  int deaths() const { return deaths_.load(); }
+
+ private:
+  const std::shared_ptr<NodeService> service_ = NodeService::Get().value();
+  std::atomic<int> deaths_{0};
 };
 
 /// Sleeps on the process's doorbell, as waiters do, until `condition` holds.

@@ -25,14 +25,37 @@ SegmentDescription AnyDescription() {
           .stage_bytes = 1 << 20};
 }
 
-TEST(RendezvousTest, AnIdentitySurvivesText) {
-  const ProcessIdentity read = ParseIdentity(Encode(AnyIdentity())).value();
+TEST(RendezvousTest, APresenceSurvivesText) {
+  const Presence presence =
+      ParsePresence(Encode(Presence{.identity = AnyIdentity(), .left = false, .failure = {}}))
+          .value();
+  EXPECT_FALSE(presence.left);
+  EXPECT_TRUE(presence.failure.ok());
+  const ProcessIdentity& read = presence.identity;
   EXPECT_EQ(read.boot_id, "boot");
   EXPECT_EQ(read.pid_namespace, 11u);
   EXPECT_EQ(read.network_namespace, 12u);
   EXPECT_EQ(read.pid, 4711);
   EXPECT_EQ(read.start_time, 99u);
   EXPECT_EQ(read.host, "a");
+}
+
+TEST(RendezvousTest, APresenceTellsWhyARankWillNotCome) {
+  const Presence left =
+      ParsePresence(Encode(Presence{.identity = AnyIdentity(), .left = true, .failure = {}}))
+          .value();
+  EXPECT_TRUE(left.left);
+  EXPECT_TRUE(left.failure.ok());
+  EXPECT_EQ(left.identity.pid, 4711);
+
+  const Presence failed =
+      ParsePresence(Encode(Presence{.identity = AnyIdentity(),
+                                    .left = false,
+                                    .failure = Status(StatusCode::kMismatch, "a\nb=c")}))
+          .value();
+  EXPECT_FALSE(failed.left);
+  EXPECT_EQ(failed.failure.code(), StatusCode::kMismatch);
+  EXPECT_EQ(failed.failure.message(), "a b=c");
 }
 
 TEST(RendezvousTest, ADescriptionSurvivesText) {
@@ -55,7 +78,11 @@ TEST(RendezvousTest, TextThatLacksALineIsRefused) {
     begin = end;
   }
   EXPECT_FALSE(ParseSegmentDescription("").ok());
-  EXPECT_FALSE(ParseIdentity("pid=1\n").ok());
+  EXPECT_FALSE(ParsePresence("pid=1\n").ok());
+  const std::string present =
+      Encode(Presence{.identity = AnyIdentity(), .left = false, .failure = {}});
+  EXPECT_FALSE(ParsePresence(present + "failure=x\n").ok());
+  EXPECT_FALSE(ParsePresence(present + "code=0\nfailure=x\n").ok());
 }
 
 TEST(RendezvousTest, NumbersMustBeNumbers) {
