@@ -54,30 +54,40 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     SetLogRank(options.rank);
   }
   const std::size_t stage_bytes = options.config.stage_bytes;
-  Attacher attach;
+  Membership membership;
   if (options.ranks == 1) {
-    attach = [stage_bytes](TimePoint) { return AttachAlone(stage_bytes); };
+    membership.attach = [stage_bytes](TimePoint, const std::atomic<bool>&) {
+      return AttachAlone(stage_bytes);
+    };
   } else {
     TIDEGATE_CHECK(options.bootstrap != nullptr);
     Result<std::unique_ptr<Bootstrap>> store =
         GenerationBootstrap::Next(std::move(options.bootstrap), options.rank);
     if (!store.ok()) return store.status();
-    std::shared_ptr<Bootstrap> bootstrap = std::move(store).value();
+    const std::shared_ptr<Bootstrap> bootstrap = std::move(store).value();
     TIDEGATE_RETURN_IF_ERROR(ShmTransport::AnnouncePresence(*bootstrap, options.rank));
-    attach = [name = options.group_name, rank = options.rank, ranks = options.ranks, stage_bytes,
-              bootstrap = std::move(bootstrap)](TimePoint deadline) {
-      return AttachSharedMemory({.group_name = name,
-                                 .rank = rank,
-                                 .ranks = ranks,
-                                 .stage_bytes = stage_bytes,
-                                 .bootstrap = bootstrap.get(),
-                                 .deadline = deadline,
-                                 .interrupted = Interrupted},
-                                bootstrap);
+    const auto shm_options = [name = options.group_name, rank = options.rank, ranks = options.ranks,
+                              stage_bytes, bootstrap](TimePoint deadline) {
+      return ShmTransport::Options{.group_name = name,
+                                   .rank = rank,
+                                   .ranks = ranks,
+                                   .stage_bytes = stage_bytes,
+                                   .bootstrap = bootstrap.get(),
+                                   .deadline = deadline,
+                                   .interrupted = Interrupted};
+    };
+    membership.attach = [shm_options, bootstrap](TimePoint deadline,
+                                                 const std::atomic<bool>& cancelled) {
+      ShmTransport::Options attach_options = shm_options(deadline);
+      attach_options.cancelled = &cancelled;
+      return AttachSharedMemory(attach_options, bootstrap);
+    };
+    membership.decline = [shm_options](const Status& reason) {
+      ShmTransport::Decline(shm_options(kNoDeadline), reason);
     };
   }
   return std::shared_ptr<Communicator>(
-      CommunicatorImpl::Make(std::move(options), std::move(attach), AlgorithmTable::Default()));
+      CommunicatorImpl::Make(std::move(options), std::move(membership), AlgorithmTable::Default()));
 }
 
 }  // namespace tidegate

@@ -29,23 +29,23 @@ CommunicatorImpl::Attached::Attached(std::string name, Attachment attachment,
 }
 
 std::shared_ptr<CommunicatorImpl> CommunicatorImpl::Make(CommunicatorOptions options,
-                                                         Attacher attach,
+                                                         Membership membership,
                                                          AlgorithmTable algorithms) {
   const std::string stats_file = options.config.stats_file;
   std::shared_ptr<CommunicatorImpl> communicator(
-      new CommunicatorImpl(std::move(options), std::move(attach), std::move(algorithms)));
+      new CommunicatorImpl(std::move(options), std::move(membership), std::move(algorithms)));
   ProcessRuntime::Get().Register(communicator, stats_file);
   return communicator;
 }
 
-CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Attacher attach,
+CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Membership membership,
                                    AlgorithmTable algorithms)
     : options_(std::move(options)),
       algorithms_(std::move(algorithms)),
       generation_(ForkGeneration()),
       statistics_(StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
       timeout_ns_(options_.timeout.count()),
-      attach_(std::move(attach)) {}
+      membership_(std::move(membership)) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
   // Nothing is in flight: the progress engine holds what is. In a forked process the memory belongs
@@ -93,26 +93,46 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::EnsureAtta
   const std::lock_guard attach_lock(attach_mutex_);
   if (std::shared_ptr<Attached> ready = attached()) return ready;
   TIDEGATE_RETURN_IF_ERROR(Usable());
+  {
+    const std::lock_guard lock(mutex_);
+    attaching_ = true;
+  }
   attaching_by_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  Result<Attachment> attachment = attach_(deadline);
+  Result<Attachment> attachment = membership_.attach(deadline, cancelled_);
   attaching_by_.store(std::thread::id(), std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
-  if (!attachment.ok()) {
-    const Status status = attachment.status();
-    failure_ = Status(status.code(), "rank " + std::to_string(rank()) + " cannot join group " +
-                                         options_.group_name + " [" + std::to_string(ranks()) +
-                                         " ranks]: " + status.message());
-    return failure_;
+  return FinishAttaching(std::move(attachment));
+}
+
+Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAttaching(
+    Result<Attachment> attachment) {
+  const Status outcome = attachment.status();
+  std::shared_ptr<Attached> fresh;
+  if (outcome.ok())
+    fresh =
+        std::make_shared<Attached>(options_.group_name, std::move(attachment).value(), statistics_);
+  Status failure;
+  {
+    const std::lock_guard lock(mutex_);
+    attaching_ = false;
+    if (failure_.ok() && !outcome.ok() && !closed_)
+      failure_ = Status(outcome.code(), "rank " + std::to_string(rank()) + " cannot join group " +
+                                            options_.group_name + " [" + std::to_string(ranks()) +
+                                            " ranks]: " + outcome.message());
+    if (failure_.ok() && !closed_) {
+      attached_ = fresh;
+      return fresh;
+    }
+    failure = failure_;
+    declined_ = true;
   }
-  auto fresh =
-      std::make_shared<Attached>(options_.group_name, std::move(attachment).value(), statistics_);
-  if (!failure_.ok() || closed_) {
-    // Aborted or shut down meanwhile.
+  // Failed, aborted or shut down meanwhile: the others are told here, in whatever way is open.
+  if (fresh != nullptr) {
+    if (!failure.ok()) fresh->context.Fail(failure.code(), rank(), failure.message());
     fresh->context.transport().PublishLeft();
-    return failure_.ok() ? Status(StatusCode::kAborted, "the group was shut down") : failure_;
+  } else if (membership_.decline) {
+    membership_.decline(failure.ok() || outcome.ok() ? failure : outcome);
   }
-  attached_ = fresh;
-  return fresh;
+  return failure.ok() ? Usable() : failure;
 }
 
 const Schedule& CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) {
@@ -290,14 +310,20 @@ void CommunicatorImpl::Abort(const std::string& reason) {
   if (generation_ != ForkGeneration()) return;
   const std::string who = "rank " + std::to_string(rank());
   std::shared_ptr<Attached> group;
+  Status failure;
+  bool decline = false;
   {
     const std::lock_guard lock(mutex_);
     if (closed_ && attached_ == nullptr) return;
     group = attached_;
+    cancelled_ = true;
     if (group == nullptr && failure_.ok())
-      failure_ = Status(StatusCode::kAborted,
-                        "group " + options_.group_name + " was aborted on " + who + ": " + reason);
+      failure_ = Status(StatusCode::kAborted, who + " aborted group " + options_.group_name + ": " +
+                                                  reason + "; make a new group to go on");
+    failure = failure_;
+    decline = group == nullptr && !attaching_ && !std::exchange(declined_, true);
   }
+  if (decline && membership_.decline) membership_.decline(failure);
   if (group == nullptr) return;
   group->context.Fail(StatusCode::kAborted, rank(),
                       group->context.transport().DescribePeer(rank()) +
@@ -317,13 +343,17 @@ std::vector<std::shared_ptr<Operation>> CommunicatorImpl::Unfinished(Attached& a
 void CommunicatorImpl::Shutdown() {
   if (generation_ != ForkGeneration()) return;
   std::shared_ptr<Attached> group;
+  bool decline = false;
   {
     // Whatever is queued from now on has seen that the group is closed.
     const std::lock_guard submit_lock(submit_mutex_);
     const std::lock_guard lock(mutex_);
     closed_ = true;
+    cancelled_ = true;
     group = attached_;
+    decline = group == nullptr && !attaching_ && !std::exchange(declined_, true);
   }
+  if (decline && membership_.decline) membership_.decline(Status());
   if (group == nullptr) return;
   Drain(*group);
   group->context.LeaveLastWord();
@@ -333,6 +363,7 @@ void CommunicatorImpl::Shutdown() {
     failure_ = group->context.FailureOf("the last operation");
   group->context.transport().PublishLeft();
   attached_ = nullptr;
+  declined_ = true;
 }
 
 void CommunicatorImpl::Drain(Attached& group) {

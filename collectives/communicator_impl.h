@@ -22,16 +22,23 @@
 
 namespace tidegate {
 
-/// Joins the group's memory, at the latest by the deadline.
-using Attacher = std::function<Result<Attachment>(TimePoint deadline)>;
+/// How a rank joins its group's memory.
+struct Membership {
+  /// Joins, at the latest by the deadline; gives up soon after `cancelled` has become true.
+  std::function<Result<Attachment>(TimePoint deadline, const std::atomic<bool>& cancelled)> attach;
+  /// Tells the others that this rank will not join: it left (`reason` ok), or the group fails with
+  /// that reason. Null: nobody to tell.
+  std::function<void(const Status& reason)> decline = nullptr;
+};
 
 /// The Communicator over any attachment; see communicator.h.
 class CommunicatorImpl final : public Communicator,
                                public Drivable,
                                public std::enable_shared_from_this<CommunicatorImpl> {
  public:
-  /// `attach` is called once, at the first operation. For Communicator::Create and tests.
-  static std::shared_ptr<CommunicatorImpl> Make(CommunicatorOptions options, Attacher attach,
+  /// `membership` is used once: to join at the first operation, or to decline without one. For
+  /// Communicator::Create and tests.
+  static std::shared_ptr<CommunicatorImpl> Make(CommunicatorOptions options, Membership membership,
                                                 AlgorithmTable algorithms);
   ~CommunicatorImpl() override;
 
@@ -66,9 +73,10 @@ class CommunicatorImpl final : public Communicator,
   };
   using ScheduleKey = std::tuple<Collective, int, Algorithm>;
 
-  CommunicatorImpl(CommunicatorOptions options, Attacher attach, AlgorithmTable algorithms);
+  CommunicatorImpl(CommunicatorOptions options, Membership membership, AlgorithmTable algorithms);
 
   Result<std::shared_ptr<Attached>> EnsureAttached(TimePoint deadline);
+  Result<std::shared_ptr<Attached>> FinishAttaching(Result<Attachment> attachment);
   std::shared_ptr<Attached> attached() const;
   Status Usable() const;
   Status MayQueue(Attached& attached);
@@ -91,8 +99,9 @@ class CommunicatorImpl final : public Communicator,
   std::atomic<std::int64_t> timeout_ns_;
   std::atomic<std::uint64_t> sequence_{0};
 
-  std::mutex attach_mutex_;  // Held while attaching; taken before mutex_.
-  Attacher attach_;          // Guarded by attach_mutex_.
+  const Membership membership_;
+  std::mutex attach_mutex_;             // Held while attaching; taken before mutex_.
+  std::atomic<bool> cancelled_{false};  ///< Whoever is attaching should give up.
   std::atomic<std::thread::id> attaching_by_{};
 
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
@@ -104,6 +113,8 @@ class CommunicatorImpl final : public Communicator,
   std::shared_ptr<Attached> attached_;  // Guarded, as the rest.
   Status failure_;                      ///< Why the group is unusable, if not for its memory's say.
   bool closed_ = false;
+  bool attaching_ = false;  ///< Whoever attaches tells the others how that ended.
+  bool declined_ = false;
 };
 
 }  // namespace tidegate

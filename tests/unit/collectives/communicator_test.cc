@@ -46,12 +46,12 @@ class LocalGroup {
       options.config.shutdown_timeout = shutdown_timeout;
       ranks_.push_back(CommunicatorImpl::Make(
           std::move(options),
-          [this, rank](TimePoint) -> Result<Attachment> {
+          Membership{[this, rank](TimePoint, const std::atomic<bool>&) -> Result<Attachment> {
             return Attachment{.transport = {group_, &group_->transport(rank)},
                               .doorbell = doorbell_,
                               .max_sleep = [] { return Nanoseconds(100ms); },
                               .oversubscribed = true};
-          },
+          }},
           table));
     }
   }
