@@ -383,7 +383,7 @@ TEST(CommunicatorOrderTest, ACoalescedCallWhoseLaterMemberDiffersWritesNothing) 
 
 TEST(CommunicatorEndTest, EverySubmitThatRacesWithShutdownCompletes) {
   for (int round = 0; round < 200; ++round) {
-    LocalGroup group(2);
+    LocalGroup group(2, 60s, AlgorithmTable::Default(), /*shutdown_timeout=*/1ms);
     std::thread other([&] { group[0].Shutdown(); });
     const auto barrier = group[0].Submit({Barrier()}, {.async = true});
     std::vector<std::int32_t> values(4);
