@@ -150,16 +150,7 @@ bool Lane::Advance(Task& task, Status* outcome) {
     }
     if (!task.call_started) {
       Status started = MakeInputsPrivate(call);
-      if (started.ok())
-        started = execution_.Start({.schedule = call.schedule,
-                                    .inputs = call.inputs,
-                                    .outputs = call.outputs,
-                                    .fingerprint = call.fingerprint,
-                                    .kernel = call.kernel,
-                                    .element_bytes = call.element_bytes,
-                                    .splits = call.splits,
-                                    .wide_slots = call.wide_slots,
-                                    .streaming = call.streaming});
+      if (started.ok()) started = execution_.Start(Bind(call));
       if (!started.ok())
         return FailWith(
             task, started.code(), context_.rank(),

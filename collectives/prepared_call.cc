@@ -236,6 +236,18 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   return call;
 }
 
+Invocation Bind(const PreparedCall& call) {
+  return {.schedule = call.schedule,
+          .inputs = call.inputs,
+          .outputs = call.outputs,
+          .fingerprint = call.fingerprint,
+          .kernel = call.kernel,
+          .element_bytes = call.element_bytes,
+          .splits = call.splits,
+          .wide_slots = call.wide_slots,
+          .streaming = call.streaming};
+}
+
 Status MakeInputsPrivate(PreparedCall& call) {
   if (!call.copy_inputs) return Status();
   const std::size_t bytes = TotalBytes(call.inputs);

@@ -40,6 +40,9 @@ Status CheckRequest(const CollectiveRequest& request, int rank, int ranks);
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      std::uint64_t sequence, std::size_t stage_bytes, std::size_t stream_bytes);
 
+/// What the executor needs of `call`, which must outlive it.
+Invocation Bind(const PreparedCall& call);
+
 /// Copies the inputs, once the call may start, if its outputs overlap them.
 Status MakeInputsPrivate(PreparedCall& call);
 

@@ -14,12 +14,7 @@ Schedule AllToAllDirect(const AlgorithmInput& input) {
   const int me = input.rank;
   ScheduleBuilder builder("direct", Collective::kAllToAll, me, input.ranks);
   builder.SubSlots(SubSlotsForPeers(input.ranks)).Lag(0);
-  for (int i = 1; i < input.ranks; ++i) {
-    const int peer = (me + i) % input.ranks;
-    builder.Wait(peer, Channel::kConsumed, Input(peer), kPreviousInSlot);
-    builder.Copy(Stage(me, SubSlotFor(me, peer)), Input(peer));
-  }
-  builder.Signal(Channel::kReady, kLongestBlock);
+  StageForPeers(builder, input, Channel::kConsumed);
   builder.Lag(1);
   builder.Copy(Output(me), Input(me));
   for (int i = 1; i < input.ranks; ++i) {

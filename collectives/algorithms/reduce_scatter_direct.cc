@@ -19,12 +19,7 @@ Schedule ReduceScatterDirect(const AlgorithmInput& input) {
   const int me = input.rank;
   ScheduleBuilder builder("direct", Collective::kReduceScatter, me, input.ranks);
   builder.SubSlots(SubSlotsForPeers(input.ranks)).Lag(0);
-  for (int i = 1; i < input.ranks; ++i) {
-    const int peer = (me + i) % input.ranks;
-    builder.Wait(peer, Channel::kConsumed, Input(peer), kPreviousInSlot);
-    builder.Copy(Stage(me, SubSlotFor(me, peer)), Input(peer));
-  }
-  builder.Signal(Channel::kReady, kLongestBlock);
+  StageForPeers(builder, input, Channel::kConsumed);
   builder.Lag(1);
   std::vector<Slice> operands;
   for (int rank = 0; rank < input.ranks; ++rank) {

@@ -20,12 +20,7 @@ Schedule ScatterDirect(const AlgorithmInput& input) {
     builder.Signal(Channel::kConsumed, kLongestBlock, -kPreviousInSlot);
     return builder.Build();
   }
-  for (int peer = 0; peer < input.ranks; ++peer) {
-    if (peer == me) continue;
-    builder.Wait(peer, Channel::kConsumed, Input(peer), kPreviousInSlot);
-    builder.Copy(Stage(me, SubSlotFor(me, peer)), Input(peer));
-  }
-  builder.Signal(Channel::kReady, kLongestBlock);
+  StageForPeers(builder, input, Channel::kConsumed);
   builder.Copy(Output(0), Input(me));
   return builder.Build();
 }

@@ -28,12 +28,7 @@ Schedule TwoShot(Collective collective, const AlgorithmInput& input) {
 
   ScheduleBuilder builder("two_shot", collective, me, ranks);
   builder.SubSlots(ranks).Parts(ranks).Lag(0);
-  for (int i = 1; i < ranks; ++i) {
-    const int peer = (me + i) % ranks;
-    builder.Wait(peer, Channel::kResult, Input(peer), kPreviousInSlot);
-    builder.Copy(Stage(me, SubSlotFor(me, peer)), Input(peer));
-  }
-  builder.Signal(Channel::kReady, kLongestBlock);
+  StageForPeers(builder, input, Channel::kResult);
 
   builder.Lag(1);
   std::vector<Slice> operands;

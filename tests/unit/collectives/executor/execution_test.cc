@@ -53,7 +53,7 @@ class Adversary {
             {.rank = static_cast<int>(rank), .ranks = ranks_, .root = std::max(request.root, 0)}));
         running[rank] = std::make_unique<PreparedCall>(
             Prepare(request, *schedules[rank], next[rank] + 1, kStageBytes, 1 << 30));
-        const Status started = Start(executions_[rank], *running[rank]);
+        const Status started = executions_[rank].Start(Bind(*running[rank]));
         if (!started.ok()) return started.message();
       }
       const Result<Execution::Outcome> outcome =
@@ -66,18 +66,6 @@ class Adversary {
     for (const CaseMemory& one : memory)
       if (std::string error = one.FirstError(); !error.empty()) return error;
     return "";
-  }
-
-  static Status Start(Execution& execution, const PreparedCall& call) {
-    return execution.Start({.schedule = call.schedule,
-                            .inputs = call.inputs,
-                            .outputs = call.outputs,
-                            .fingerprint = call.fingerprint,
-                            .kernel = call.kernel,
-                            .element_bytes = call.element_bytes,
-                            .splits = call.splits,
-                            .wide_slots = call.wide_slots,
-                            .streaming = call.streaming});
   }
 
  private:
@@ -136,7 +124,7 @@ class MismatchTest : public ::testing::Test {
     const Algorithm algorithm = AlgorithmTable::Default().Choose(request.collective, 1);
     schedules_[i] = algorithm({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
     calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, 1 << 30);
-    const Status started = Adversary::Start(executions_[i], calls_[i]);
+    const Status started = executions_[i].Start(Bind(calls_[i]));
     if (!started.ok()) return started;
     return executions_[i].Advance();
   }
