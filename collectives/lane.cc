@@ -4,16 +4,9 @@
 #include <utility>
 
 #include "collectives/interrupt.h"
+#include "common/units.h"
 
 namespace tidegate {
-namespace {
-
-std::string Milliseconds(Nanoseconds duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) +
-         " ms";
-}
-
-}  // namespace
 
 void DriveResult::Merge(const DriveResult& other) {
   progressed = progressed || other.progressed;
@@ -120,11 +113,6 @@ void Lane::CollectUnfinished(const std::vector<CollectiveRequest>* requests,
     if (touches(*task)) operations->push_back(task->operation);
 }
 
-bool Lane::Idle() {
-  const std::lock_guard lock(mutex_);
-  return taken_ == nullptr && queue_.empty();
-}
-
 bool Lane::TakenByThisThread() {
   const std::lock_guard lock(mutex_);
   return taken_by_ == std::this_thread::get_id();
@@ -181,7 +169,7 @@ bool Lane::GiveUp(Task& task, Status* outcome) {
   if (now < task.deadline) return false;
   execution_.AwaitedPeers(&awaited_);
   return FailWith(task, StatusCode::kTimeout, awaited_.empty() ? -1 : awaited_.front(),
-                  Describe(task) + " timed out after " + Milliseconds(now - task.begun) +
+                  Describe(task) + " timed out after " + FormatMilliseconds(now - task.begun) +
                       " on rank " + std::to_string(context_.rank()) +
                       (awaited_.empty() ? std::string("; it waited for an earlier operation")
                                         : "; missing: " + context_.DescribePeers(awaited_)) +

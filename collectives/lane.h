@@ -62,7 +62,6 @@ class Lane {
   /// the one that this very thread is running, if any.
   void CollectUnfinished(const std::vector<CollectiveRequest>* requests,
                          std::vector<std::shared_ptr<Operation>>* operations);
-  bool Idle();
   /// True on a thread that is in the middle of Run: in a signal handler.
   bool TakenByThisThread();
 

@@ -6,6 +6,7 @@
 #include "collectives/fork_generation.h"
 #include "collectives/interrupt.h"
 #include "common/futex.h"
+#include "common/units.h"
 
 namespace tidegate {
 namespace {
@@ -36,13 +37,9 @@ Status Operation::Wait(Nanoseconds timeout) {
   while (!done()) {
     const TimePoint now = clock.Now();
     if (now >= deadline)
-      return Status(
-          StatusCode::kTimeout,
-          "waited " +
-              std::to_string(
-                  std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count()) +
-              " ms for " + name_ + " seq " + std::to_string(sequence_) +
-              "; it is still running and may be waited for again");
+      return Status(StatusCode::kTimeout, "waited " + FormatMilliseconds(timeout) + " for " +
+                                              name_ + " seq " + std::to_string(sequence_) +
+                                              "; it is still running and may be waited for again");
     if (Interrupted()) {
       if (abort_) abort_("interrupted by a signal while waiting for " + name_);
       return Status(StatusCode::kInterrupted, "interrupted while waiting for " + name_);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/units.h"
+
 namespace tidegate {
 namespace {
 
@@ -236,10 +238,8 @@ void PointToPoint::CheckWaits(int rank, Peer& peer, bool had_left, FinishedOpera
     if (now < transfer.deadline) return false;
     context_.Fail(StatusCode::kTimeout, rank,
                   Describe(transfer) + " timed out after " +
-                      std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                         now - transfer.begun)
-                                         .count()) +
-                      " ms on rank " + std::to_string(context_.rank()) +
+                      FormatMilliseconds(now - transfer.begun) + " on rank " +
+                      std::to_string(context_.rank()) +
                       "; missing: " + context_.transport().DescribePeer(rank));
     return true;
   };

@@ -42,7 +42,6 @@ class PointToPoint {
 
   /// As Lane::Drive.
   DriveResult Drive(FinishedOperations* finished);
-  bool Idle();
 
  private:
   struct Send : Transfer {
@@ -66,6 +65,7 @@ class PointToPoint {
   };
 
   void TakePosted();
+  bool Idle();
   bool DrivePeer(int rank, Peer& peer, FinishedOperations* finished);
   bool Announce(int rank, Peer& peer);
   bool TakeAnnouncements(int rank, Peer& peer);

@@ -111,6 +111,11 @@ Result<Nanoseconds> ParseDuration(std::string_view text) {
   return Malformed(text, "has an unknown unit; use ns, us, ms, s, m or h");
 }
 
+std::string FormatMilliseconds(Nanoseconds duration) {
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+  return std::to_string(milliseconds.count()) + " ms";
+}
+
 std::string FormatBytes(std::uint64_t bytes) {
   double value = static_cast<double>(bytes);
   std::size_t exponent = 0;

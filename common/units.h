@@ -17,6 +17,9 @@ Result<std::uint64_t> ParseBytes(std::string_view text);
 /// or text: an error.
 Result<Nanoseconds> ParseDuration(std::string_view text);
 
+/// Whole milliseconds, rounded down: "1500 ms".
+std::string FormatMilliseconds(Nanoseconds duration);
+
 /// "1.5 MiB", "512 B".
 std::string FormatBytes(std::uint64_t bytes);
 

@@ -119,5 +119,11 @@ TEST(UnitsTest, ParsesWhatItFormats) {
   }
 }
 
+TEST(UnitsTest, FormatsWholeMilliseconds) {
+  EXPECT_EQ(FormatMilliseconds(std::chrono::seconds(2)), "2000 ms");
+  EXPECT_EQ(FormatMilliseconds(std::chrono::microseconds(1999)), "1 ms");
+  EXPECT_EQ(FormatMilliseconds(Nanoseconds(0)), "0 ms");
+}
+
 }  // namespace
 }  // namespace tidegate
