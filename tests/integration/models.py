@@ -10,6 +10,7 @@ from torch import nn
 from torch.func import functional_call
 
 STEPS = 5
+UNITS = 3  # what a wrapped model consists of: two blocks and the root
 RATE = 0.1
 PER_RANK = 6
 WIDTH, HIDDEN, FEATURES, TARGETS = 13, 29, 11, 5

@@ -1,124 +1,144 @@
-"""Prints the integration table: row, ranks, greatest difference, calls per operation.
+"""Runs the rows of the integration table and prints them.
 
-    python -m tests.integration.table [ROW ...]
+    python -m tests.integration.table [--twice] [--markdown] [ROW ...]
 
-Exits non-zero if a row differs by more than it may or tidegate did not do its work.
+Exits non-zero if a row differs by more than it may, if tidegate was not called as often as the row
+says, or, with --twice, if a second run of a row gave other bits.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.integration import checkpoint
-from tests.integration.rows import ROWS, Outcome, Row, expected_calls, run_row
-from tests.support.counters import Traffic
+from tests.integration.rows import ROWS, outcomes_of
+from tests.integration.rows.base import Outcome, Row
 from tests.support.pools import PoolKeeper
 from tests.support.workers import WorkerError
 
-COLUMNS = "{:<22} {:>5} {:>12} {:>9}  {}"
+COLUMNS = "{:<28} {:>5} {:>12} {:>9}  {}"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table, whatever produced it."""
+    """One line of the table."""
 
-    name: str
-    ranks: str
+    row: Row
     difference: float
-    tolerance: float
-    used: Traffic | None
+    calls: Counter[str] | None  # of rank 0
     problems: list[str]
 
+    def calls_text(self) -> str:
+        if self.calls is None:
+            return "not counted"
+        return " ".join(f"{op}={count}" for op, count in sorted(self.calls.items()))
+
     def text(self) -> str:
-        calls = "not counted"
-        if self.used is not None:
-            calls = " ".join(f"{op}={count}" for op, count in sorted(self.used.calls.items()))
         verdict = "" if not self.problems else "  FAILED: " + "; ".join(self.problems)
         return COLUMNS.format(
-            self.name,
-            self.ranks,
+            self.row.name,
+            self.row.ranks,
             f"{self.difference:.3g}",
-            f"{self.tolerance:.0e}",
-            calls + verdict,
+            f"{self.row.tolerance:.0e}",
+            self.calls_text() + verdict,
         )
 
+    def markdown(self) -> str:
+        row = self.row
+        found = "FAILED" if self.problems else f"{self.difference:.2g}"
+        cells = (f"`{row.name}`", row.shows, row.ranks, found, f"{row.tolerance:.0e}")
+        return "| " + " | ".join((*cells, self.calls_text())) + " |"
 
-def traffic_problems(row: Row, used: Traffic | None) -> list[str]:
+
+def traffic_problems(row: Row, outcomes: list[Outcome]) -> list[str]:
     """How the counters differ from what the row must have caused; nothing if not counted."""
-    if used is None:
-        return []
     problems = []
-    wanted = expected_calls(row)
-    for op in sorted(wanted.keys() | {"all_gather", "reduce_scatter", "all_reduce"}):
-        if used.calls[op] != wanted.get(op, 0):
-            problems.append(f"{op}: {used.calls[op]} calls instead of {wanted.get(op, 0)}")
-    if used.shm_bytes <= 0:
-        problems.append("no bytes went through shared memory")
+    total: Counter[str] = Counter()
+    for rank, outcome in enumerate(outcomes):
+        used = outcome.traffic
+        if used is None:
+            return []
+        total += used.calls
+        wanted = row.calls_of(rank)
+        for op in sorted((wanted.keys() | used.calls.keys()) - row.some):
+            if used.calls[op] != wanted.get(op, 0):
+                calls = f"{used.calls[op]} calls instead of {wanted.get(op, 0)}"
+                problems.append(f"rank {rank}: {op}: {calls}")
+        if used.shm_bytes <= 0 and row.world_size > 1:
+            problems.append(f"rank {rank}: no bytes went through shared memory")
+    problems += [f"{op} was never called" for op in sorted(row.some) if not total[op]]
     return problems
 
 
-def line_of(row: Row, outcomes: list[Outcome]) -> Line:
+def line_of(row: Row, outcomes: list[Outcome], again: list[Outcome] | None = None) -> Line:
+    """Judges one run of a row, and a second one if there was one."""
+    assert outcomes, row.name
     difference = max(outcome.difference for outcome in outcomes)
     problems = []
     if not difference <= row.tolerance:
         problems.append(f"differs by more than {row.tolerance:.0e}")
-    for rank, outcome in enumerate(outcomes):
-        problems += [f"rank {rank}: {text}" for text in traffic_problems(row, outcome.traffic)]
-    return Line(
-        row.name, str(row.world_size), difference, row.tolerance, outcomes[0].traffic, problems
-    )
+    problems += traffic_problems(row, outcomes)
+    if again is not None:
+        pairs = zip(outcomes, again, strict=True)
+        other = [rank for rank, (one, two) in enumerate(pairs) if one.digest != two.digest]
+        if other:
+            problems.append(f"a second run gave other bits on ranks {other}")
+    used = outcomes[0].traffic
+    return Line(row, difference, None if used is None else used.calls, problems)
 
 
-def checkpoint_lines(pools: PoolKeeper) -> Iterator[Line]:
-    """Saves once and loads at each of the other world sizes."""
-    with tempfile.TemporaryDirectory(prefix="checkpoint-") as path:
-        saved = pools.get(checkpoint.SAVED_AT).run(checkpoint.save, path)
-        used = saved[0][1]
-        whole = checkpoint.join([parts for parts, _ in saved])
-        for ranks in checkpoint.LOADED_AT:
-            loaded = checkpoint.join(pools.get(ranks).run(checkpoint.load, path))
-            difference = checkpoint.greatest_difference(whole, loaded)
-            problems = [] if difference == 0 else ["not the same bits"]
-            if used is not None and not used.calls:
-                problems.append("no calls were counted")
-            name = f"dcp_{checkpoint.SAVED_AT}_to_{ranks}"
-            label = f"{checkpoint.SAVED_AT}>{ranks}"
-            yield Line(name, label, difference, 0.0, used, problems)
+def run_line(row: Row, pools: PoolKeeper, twice: bool) -> Line:
+    """Runs a row once or twice."""
+    outcomes = outcomes_of(row, pools)
+    return line_of(row, outcomes, outcomes_of(row, pools) if twice else None)
 
 
-def _lines(pools: PoolKeeper, names: list[str]) -> Iterator[Line]:
-    for row in sorted(ROWS.values(), key=lambda row: row.world_size):
-        if names and row.name not in names:
-            continue
-        try:
-            yield line_of(row, pools.get(row.world_size).run(run_row, row.name))
-        except WorkerError as error:
-            text = str(error)
-            yield Line(row.name, str(row.world_size), float("inf"), row.tolerance, None, [text])
-    if not names:
-        yield from checkpoint_lines(pools)
+def _lines(names: list[str], twice: bool) -> Iterator[Line]:
+    pools = PoolKeeper()
+    try:
+        for row in ROWS.values():
+            if names and row.name not in names:
+                continue
+            try:
+                yield run_line(row, pools, twice)
+            except (WorkerError, AssertionError) as error:
+                yield Line(row, float("inf"), None, [str(error)])
+    finally:
+        pools.close()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"default all: {', '.join(ROWS)}")
+    parser.add_argument(
+        "--twice", action="store_true", help="run every row twice; the bits must be the same"
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table of docs/features.md"
+    )
     arguments = parser.parse_args()
     unknown = set(arguments.rows) - ROWS.keys()
     if unknown:
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
-    pools = PoolKeeper()
-    failed = 0
-    print(COLUMNS.format("row", "ranks", "difference", "allowed", "calls of rank 0"))
-    try:
-        for line in _lines(pools, arguments.rows):
-            print(line.text(), flush=True)
-            failed += bool(line.problems)
-    finally:
-        pools.close()
+    if arguments.markdown:
+        print("| row | what it shows | ranks | greatest difference | allowed | calls of rank 0 |")
+        print("|---|---|---|---|---|---|")
+    else:
+        print(COLUMNS.format("row", "ranks", "difference", "allowed", "calls of rank 0"))
+    rows = failed = 0
+    for line in _lines(arguments.rows, arguments.twice):
+        print(line.markdown() if arguments.markdown else line.text(), flush=True)
+        if line.problems and arguments.markdown:
+            print(line.text(), file=sys.stderr)
+        rows += 1
+        failed += bool(line.problems)
+    runs = "two runs each, equal bit for bit" if arguments.twice else "one run each"
+    print(
+        f"\n{rows} rows, {failed} failures; {runs if not failed else 'see above'}", file=sys.stderr
+    )
     return 1 if failed else 0
 
 

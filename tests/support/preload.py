@@ -15,7 +15,7 @@ for _module in (
     "torch.distributed.tensor",
     "torch.nn.parallel",
     "tests.conformance.runner",
-    "tests.integration.checkpoint",
+    "tests.integration.rows",
     "tests.support.workers",
 ):
     importlib.import_module(_module)

@@ -1,6 +1,8 @@
-"""Saving at one world size and loading at another, run inside the ranks."""
+"""Distributed checkpoints: saved at one world size, loaded at another."""
 
 from __future__ import annotations
+
+import tempfile
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -9,14 +11,18 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from tests.integration import models
-from tests.integration.rows import shard
-from tests.support.counters import Traffic, traffic
+from tests.integration.rows.base import (
+    Meter,
+    Outcome,
+    Row,
+    Tensors,
+    digest_of,
+    greatest_difference,
+)
+from tests.integration.rows.fsdp2 import shard
+from tests.support.counters import Traffic
+from tests.support.pools import PoolKeeper
 from tests.support.workers import RankContext
-
-SAVED_AT = 4
-LOADED_AT = (2, 1)
-
-Parts = dict[str, torch.Tensor]
 
 
 def _state(context: RankContext, seed: int | None):
@@ -29,7 +35,7 @@ def _state(context: RankContext, seed: int | None):
     return model
 
 
-def _parts(model, optimizer) -> Parts:
+def _parts(model, optimizer) -> Tensors:
     """This rank's parts of parameters and momenta, by name; nothing is communicated."""
     parts = {}
     for name, value in model.named_parameters():
@@ -39,19 +45,17 @@ def _parts(model, optimizer) -> Parts:
     return parts
 
 
-def save(context: RankContext, path: str) -> tuple[Parts, Traffic | None]:
+def save(context: RankContext, path: str) -> tuple[Tensors, Traffic | None]:
     """Trains, saves, and returns this rank's parts of what was saved."""
     model = _state(context, None)
     optimizer = models.train(model, context.rank)
-    before = traffic()
-    state, optimizer_state = get_state_dict(model, optimizer)
-    dcp.save({"model": state, "optimizer": optimizer_state}, checkpoint_id=path)
-    after = traffic()
-    used = after.since(before) if after is not None and before is not None else None
-    return _parts(model, optimizer), used
+    with Meter() as meter:
+        state, optimizer_state = get_state_dict(model, optimizer)
+        dcp.save({"model": state, "optimizer": optimizer_state}, checkpoint_id=path)
+    return _parts(model, optimizer), meter.used
 
 
-def load(context: RankContext, path: str) -> Parts:
+def load(context: RankContext, path: str) -> Tensors:
     """Loads into a model with other contents and returns this rank's parts."""
     model = _state(context, 99)
     optimizer = models.sgd(model)
@@ -61,19 +65,34 @@ def load(context: RankContext, path: str) -> Parts:
     return _parts(model, optimizer)
 
 
-def join(per_rank: list[Parts]) -> Parts:
+def join(per_rank: list[Tensors]) -> Tensors:
     """The whole tensors, from the parts that came over the pipes in rank order."""
     return {name: torch.cat([parts[name] for parts in per_rank]) for name in per_rank[0]}
 
 
-def greatest_difference(one: Parts, other: Parts) -> float:
-    """Zero only if both hold the same bits."""
-    if one.keys() != other.keys():
-        return float("inf")
-    greatest = 0.0
-    for name, value in one.items():
-        if value.shape != other[name].shape:
-            return float("inf")
-        if not torch.equal(value.view(torch.uint8), other[name].view(torch.uint8)):
-            greatest = max(greatest, float((value - other[name]).abs().max()), 1e-300)
-    return greatest
+def _reshard(saved_at: int, loaded_at: int):
+    def drive(pools: PoolKeeper) -> list[Outcome]:
+        with tempfile.TemporaryDirectory(prefix="checkpoint-") as path:
+            saved = pools.get(saved_at).run(save, path)
+            loaded = join(pools.get(loaded_at).run(load, path))
+        difference = greatest_difference(loaded, join([parts for parts, _ in saved]))
+        return [Outcome(difference, digest_of(loaded), used) for _, used in saved]
+
+    return drive
+
+
+def _row(saved_at: int, loaded_at: int) -> Row:
+    return Row(
+        f"dcp_{saved_at}_to_{loaded_at}",
+        saved_at,
+        None,
+        f"dcp.save of FSDP2 with momenta at {saved_at} ranks, dcp.load at {loaded_at}",
+        calls={},
+        some=frozenset({"all_gather", "broadcast", "gather", "scatter"}),
+        tolerance=0.0,
+        drive=_reshard(saved_at, loaded_at),
+        label=f"{saved_at}>{loaded_at}",
+    )
+
+
+ROWS = (_row(4, 2), _row(4, 1))

@@ -1,0 +1,150 @@
+"""`fully_shard` and its settings, without mixed precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from tests.integration import models
+from tests.integration.models import UNITS
+from tests.integration.rows.base import (
+    FP64_TOLERANCE,
+    Meter,
+    Outcome,
+    Row,
+    compare,
+    each_step,
+    local_parameters,
+    local_shards,
+)
+from tests.support.workers import RankContext
+
+Setting = Callable[[nn.Module], None]
+
+
+def on_each(method: str, *arguments: object) -> Setting:
+    """Calls a method of FSDPModule on the root and on every block (the setters do not recurse)."""
+
+    def apply(model: nn.Module) -> None:
+        for module in (model, *model.blocks):  # type: ignore[misc]
+            getattr(module, method)(*arguments)
+
+    return apply
+
+
+def _backend_memory(model: nn.Module) -> None:
+    """Staging buffers come from the backend; FSDP2 falls back silently where it has none."""
+    device = torch.device("cpu")
+    assert dist.group.WORLD._get_backend(device).supports_tensor_alloc(device)
+    on_each("set_allocate_memory_from_process_group_for_comm", True)(model)
+
+
+def _prefetch(model: nn.Module) -> None:
+    """All-gathers run asynchronously, one block ahead of the computation."""
+    first, second = model.blocks  # type: ignore[misc]
+    model._set_unshard_async_op(True)  # type: ignore[operator]
+    first.set_modules_to_forward_prefetch([second])
+    second.set_modules_to_backward_prefetch([first])
+
+
+def shard(model: nn.Module, mesh, **options) -> nn.Module:
+    """Wraps every block and the root."""
+    for block in model.blocks:  # type: ignore[union-attr]
+        fully_shard(block, mesh=mesh, **options)
+    return fully_shard(model, mesh=mesh, **options)
+
+
+def _fsdp2(
+    setting: Setting | None = None,
+    *,
+    mesh_shape: tuple[int, int] | None = None,
+    dtype: torch.dtype = torch.float32,
+    divide_factor: float | None = None,
+    reshard_after_forward: bool | int | None = None,
+):
+    def run(context: RankContext) -> Outcome:
+        n = context.world_size
+        if mesh_shape is None:
+            mesh = init_device_mesh("cpu", (n,))
+            shards, index = n, context.rank
+        else:
+            mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=("replicate", "shard"))
+            shards, index = mesh_shape[1], mesh.get_local_rank("shard")
+        model = models.build(dtype)
+        shard(model, mesh, reshard_after_forward=reshard_after_forward)
+        if setting is not None:
+            setting(model)
+        with Meter() as meter:
+            models.train(model, context.rank, dtype)
+        # FSDP2 divides the sum of the ranks' gradients by the factor, the union by n.
+        scale = n / divide_factor if divide_factor else 1.0
+        full = models.union_oracle(n, dtype, scale)
+        # The last backward leaves the root sharded; compare what this rank stores.
+        return compare(local_parameters(model), local_shards(full, shards, index), meter.used)
+
+    return run
+
+
+FULL = each_step(all_gather=2 * UNITS - 1, reduce_scatter=UNITS)
+
+ROWS = (
+    Row("fsdp2_w2", 2, _fsdp2(), "fully_shard, gradients by AVG", FULL),
+    Row(
+        "fsdp2_fp64",
+        2,
+        _fsdp2(dtype=torch.float64),
+        "the same in fp64",
+        FULL,
+        tolerance=FP64_TOLERANCE,
+    ),
+    Row(
+        "fsdp2_backend_memory",
+        2,
+        _fsdp2(_backend_memory),
+        "set_allocate_memory_from_process_group_for_comm: buffers from the backend",
+        FULL,
+    ),
+    Row(
+        "fsdp2_async_unshard",
+        2,
+        _fsdp2(_prefetch),
+        "_set_unshard_async_op and both prefetch setters",
+        FULL,
+    ),
+    Row("fsdp2_w3", 3, _fsdp2(), "fully_shard, uneven shards", FULL),
+    Row("fsdp2_w4", 4, _fsdp2(), "fully_shard, empty shards", FULL),
+    Row(
+        "fsdp2_hsdp",
+        4,
+        _fsdp2(mesh_shape=(2, 2)),
+        "HSDP on a 2 x 2 mesh",
+        {**FULL, **each_step(all_reduce=UNITS)},
+    ),
+    # Given a size, FSDP2 reshards the root after forward too, and so gathers it again.
+    Row(
+        "fsdp2_reshard_2",
+        4,
+        _fsdp2(reshard_after_forward=2),
+        "reshard_after_forward=2: backward gathers within pairs",
+        each_step(all_gather=2 * UNITS, reduce_scatter=UNITS),
+    ),
+    Row(
+        "fsdp2_premul_sum",
+        4,
+        _fsdp2(on_each("set_gradient_divide_factor", 3.0), divide_factor=3.0),
+        "set_gradient_divide_factor: gradients by PREMUL_SUM",
+        FULL,
+    ),
+    Row(
+        "fsdp2_force_sum",
+        4,
+        _fsdp2(on_each("set_force_sum_reduction_for_comms", True)),
+        "set_force_sum_reduction_for_comms: gradients by SUM",
+        FULL,
+    ),
+)
