@@ -11,7 +11,17 @@ import random
 import torch.distributed as dist
 
 from tests.conformance.cases import base_seed, run_all
-from tests.integration.rows import checkpoint, ddp, fsdp1, fsdp2, fsdp2_mixed
+from tests.integration.rows import (
+    checkpoint,
+    ddp,
+    dtensor,
+    fsdp1,
+    fsdp2,
+    fsdp2_mixed,
+    objects,
+    pipelining,
+    tensor_parallel,
+)
 from tests.integration.rows.base import Outcome, Row
 from tests.support.pools import PoolKeeper
 from tests.support.workers import RankContext
@@ -22,6 +32,10 @@ AREAS: dict[str, tuple[Row, ...]] = {
     "fsdp2_mixed": fsdp2_mixed.ROWS,
     "ddp": ddp.ROWS,
     "checkpoint": checkpoint.ROWS,
+    "dtensor": dtensor.ROWS,
+    "tensor_parallel": tensor_parallel.ROWS,
+    "pipelining": pipelining.ROWS,
+    "objects": objects.ROWS,
 }
 
 # By world size, so that the ranks start once a size.
