@@ -5,28 +5,15 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "backend/call_kind.h"
 #include "collectives/communicator.h"
 #include "collectives/operation.h"
-#include "collectives/schedule/schedule.h"
 
 namespace tidegate {
-
-/// A kind of call as c10d and its tools see it. All instances are constants: the profiler keeps the
-/// pointer to the title.
-struct CallKind {
-  static constexpr std::string_view kPrefix = "tidegate:";
-
-  const char* title;  ///< kPrefix and the name of the call as the newest c10d spells it.
-  c10d::OpType op_type;
-  Collective collective;  ///< Meaningless for send and recv.
-
-  std::string_view name() const { return std::string_view(title).substr(kPrefix.size()); }
-};
 
 /// The user's handle of one Operation. Thread-safe once started.
 ///

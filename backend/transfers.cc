@@ -1,0 +1,61 @@
+// Sends and receives of ProcessGroupTidegate.
+
+#include "backend/process_group.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "backend/duration.h"
+#include "backend/error_translation.h"
+#include "backend/gil.h"
+#include "backend/keep_alive.h"
+#include "backend/validate.h"
+
+namespace tidegate {
+namespace {
+
+using c10d::OpType;
+
+constexpr CallKind kSend{"tidegate:send", OpType::SEND, Collective::kBarrier};
+constexpr CallKind kReceive{"tidegate:recv", OpType::RECV, Collective::kBarrier};
+
+}  // namespace
+
+auto ProcessGroupTidegate::send(Tensors& tensors, int peer, int tag) -> WorkPtr {
+  return Transfer(kSend, tensors, peer, tag);
+}
+
+auto ProcessGroupTidegate::recv(Tensors& tensors, int peer, int tag) -> WorkPtr {
+  return Transfer(kReceive, tensors, peer, tag);
+}
+
+auto ProcessGroupTidegate::Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag)
+    -> WorkPtr {
+  const GilRelease released;
+  const Status status = CheckTransfer(tensors, peer);
+  const Result<DataType> dtype = status.ok() ? DataTypeOf(tensors[0]) : status;
+  // No call of Refuse: a peer matches by tag and may yet get what it waits for.
+  if (!dtype.ok()) ThrowStatus(Explain(kind, dtype.status()));
+  const at::Tensor& tensor = tensors[0];
+  SubmitOptions options;
+  options.keepalive = KeepAlive({tensor.storage()});
+  const bool sends = kind.op_type == OpType::SEND;
+  void* data = sends ? const_cast<void*>(tensor.const_data_ptr()) : tensor.mutable_data_ptr();
+  const Block block{static_cast<std::byte*>(data), tensor.nbytes()};
+  auto work = c10::make_intrusive<TidegateWork>(kind, communicator_, tensors);
+  work->Start(sends ? communicator_->Send(block, dtype.value(), peer, tag, std::move(options))
+                    : communicator_->Receive(block, dtype.value(), peer, tag, std::move(options)));
+  return work;
+}
+
+Status ProcessGroupTidegate::CheckTransfer(const Tensors& tensors, int peer) const {
+  TIDEGATE_RETURN_IF_ERROR(CheckLength(tensors.size(), 1, "the list of tensors"));
+  TIDEGATE_RETURN_IF_ERROR(CheckTensor(tensors[0], "tensor"));
+  TIDEGATE_RETURN_IF_ERROR(CheckRank(peer, size_, "peer"));
+  if (peer != rank_) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "peer " + std::to_string(peer) + " is this rank itself");
+}
+
+}  // namespace tidegate
