@@ -10,13 +10,21 @@ from tests.support.backend import IS_TIDEGATE
 
 @dataclass
 class Traffic:
-    """Calls per operation over all groups of this process, and bytes through shared memory."""
+    """Calls per operation of this process, over all groups and by group; bytes from peers."""
 
     calls: Counter[str] = field(default_factory=Counter)
     shm_bytes: int = 0
+    groups: dict[str, Counter[str]] = field(default_factory=dict)
 
     def since(self, earlier: Traffic) -> Traffic:
-        return Traffic(self.calls - earlier.calls, self.shm_bytes - earlier.shm_bytes)
+        groups = {
+            name: calls - earlier.groups.get(name, Counter()) for name, calls in self.groups.items()
+        }
+        return Traffic(
+            self.calls - earlier.calls,
+            self.shm_bytes - earlier.shm_bytes,
+            {name: calls for name, calls in groups.items() if calls},
+        )
 
 
 def traffic() -> Traffic | None:
@@ -26,8 +34,8 @@ def traffic() -> Traffic | None:
     import tidegate
 
     stats = tidegate.stats()
-    calls: Counter[str] = Counter()
-    for group in stats["groups"].values():
-        for op, numbers in group["ops"].items():
-            calls[op] += numbers["calls"]
-    return Traffic(calls, stats["links"]["shm"]["bytes"])
+    groups = {
+        name: Counter({op: numbers["calls"] for op, numbers in group["ops"].items()})
+        for name, group in stats["groups"].items()
+    }
+    return Traffic(sum(groups.values(), Counter()), stats["links"]["shm"]["bytes"], groups)

@@ -5,37 +5,25 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import pkgutil
 import random
 
 import torch.distributed as dist
 
 from tests.conformance.cases import base_seed, run_all
-from tests.integration.rows import (
-    checkpoint,
-    ddp,
-    dtensor,
-    fsdp1,
-    fsdp2,
-    fsdp2_mixed,
-    objects,
-    pipelining,
-    tensor_parallel,
-)
 from tests.integration.rows.base import Outcome, Row
 from tests.support.pools import PoolKeeper
 from tests.support.workers import RankContext
 
+_MODULES = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
+
+# A module with rows is an area, named as the module.
 AREAS: dict[str, tuple[Row, ...]] = {
-    "fsdp1": fsdp1.ROWS,
-    "fsdp2": fsdp2.ROWS,
-    "fsdp2_mixed": fsdp2_mixed.ROWS,
-    "ddp": ddp.ROWS,
-    "checkpoint": checkpoint.ROWS,
-    "dtensor": dtensor.ROWS,
-    "tensor_parallel": tensor_parallel.ROWS,
-    "pipelining": pipelining.ROWS,
-    "objects": objects.ROWS,
+    module.__name__.rpartition(".")[2]: module.ROWS
+    for module in _MODULES
+    if hasattr(module, "ROWS")
 }
 
 # By world size, so that the ranks start once a size.

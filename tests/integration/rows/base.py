@@ -47,8 +47,8 @@ class Row:
     each time. `shows`: what a green row proves, for the documentation.
 
     `calls`: how often every rank (or, as a function, the given rank) calls each operation, exactly;
-    an operation named neither there nor in `some` must not be called. `some`: operations whose
-    number is torch's affair, each called at least once on some rank.
+    an operation named in none of these must not be called. `some`: operations whose number is
+    torch's affair, each called at least once on some rank. `may`: operations that torch may use.
     """
 
     name: str
@@ -57,10 +57,12 @@ class Row:
     shows: str
     calls: Calls | Callable[[int], Calls]
     some: frozenset[str] = frozenset()
+    may: frozenset[str] = frozenset()
     tolerance: float = FP32_TOLERANCE
     drive: Callable[[PoolKeeper], list[Outcome]] | None = None
     label: str = ""
     timeout_s: float = 120.0
+    lacking: str = ""  # what this torch lacks for the row, which is then skipped
 
     def __post_init__(self) -> None:
         assert (self.run is None) != (self.drive is None), self.name
@@ -71,6 +73,14 @@ class Row:
 
     def calls_of(self, rank: int) -> Calls:
         return self.calls(rank) if callable(self.calls) else self.calls
+
+
+def needs(owner: object, name: str) -> str:
+    """For `lacking`: empty where `owner` has `name`."""
+    if hasattr(owner, name):
+        return ""
+    where = getattr(owner, "__name__", str(owner))
+    return f"torch {torch.__version__} has no {where}.{name}"
 
 
 def each_step(**calls: int) -> Calls:

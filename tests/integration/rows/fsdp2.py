@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from tests.integration import models
-from tests.integration.models import UNITS
+from tests.integration.models import PLAIN, STEPS, UNITS, Recipe
 from tests.integration.rows.base import (
     FP64_TOLERANCE,
     Meter,
@@ -52,6 +52,15 @@ def _prefetch(model: nn.Module) -> None:
     second.set_modules_to_backward_prefetch([first])
 
 
+def _in_pairs(model: nn.Module, rank: int, recipe: Recipe) -> None:
+    """Forward gathers over all ranks, backward from the pair's copies."""
+    with Meter() as meter:
+        models.train(model, rank, recipe)
+    if meter.used is not None:
+        gathers = sorted(calls["all_gather"] for calls in meter.used.groups.values())
+        assert sum(gathers[:-1]) == gathers[-1] == UNITS * STEPS, meter.used.groups
+
+
 def shard(model: nn.Module, mesh, **options) -> nn.Module:
     """Wraps every block and the root."""
     for block in model.blocks:  # type: ignore[union-attr]
@@ -59,14 +68,19 @@ def shard(model: nn.Module, mesh, **options) -> nn.Module:
     return fully_shard(model, mesh=mesh, **options)
 
 
-def _fsdp2(
+Training = Callable[[nn.Module, int, Recipe], object]
+
+
+def fsdp2(
     setting: Setting | None = None,
     *,
+    recipe: Recipe = PLAIN,
     mesh_shape: tuple[int, int] | None = None,
-    dtype: torch.dtype = torch.float32,
-    divide_factor: float | None = None,
-    reshard_after_forward: bool | int | None = None,
+    train: Training = models.train,
+    **options,
 ):
+    """A row: wraps every block and the root with `options`, applies `setting`, trains, compares."""
+
     def run(context: RankContext) -> Outcome:
         n = context.world_size
         if mesh_shape is None:
@@ -75,15 +89,13 @@ def _fsdp2(
         else:
             mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=("replicate", "shard"))
             shards, index = mesh_shape[1], mesh.get_local_rank("shard")
-        model = models.build(dtype)
-        shard(model, mesh, reshard_after_forward=reshard_after_forward)
+        model = recipe.build()
+        shard(model, mesh, **options)
         if setting is not None:
             setting(model)
         with Meter() as meter:
-            models.train(model, context.rank, dtype)
-        # FSDP2 divides the sum of the ranks' gradients by the factor, the union by n.
-        scale = n / divide_factor if divide_factor else 1.0
-        full = models.union_oracle(n, dtype, scale)
+            train(model, context.rank, recipe)
+        full = models.union_oracle(n, recipe)
         # The last backward leaves the root sharded; compare what this rank stores.
         return compare(local_parameters(model), local_shards(full, shards, index), meter.used)
 
@@ -93,11 +105,11 @@ def _fsdp2(
 FULL = each_step(all_gather=2 * UNITS - 1, reduce_scatter=UNITS)
 
 ROWS = (
-    Row("fsdp2_w2", 2, _fsdp2(), "fully_shard, gradients by AVG", FULL),
+    Row("fsdp2_w2", 2, fsdp2(), "fully_shard, gradients by AVG", FULL),
     Row(
         "fsdp2_fp64",
         2,
-        _fsdp2(dtype=torch.float64),
+        fsdp2(recipe=Recipe(dtype=torch.float64)),
         "the same in fp64",
         FULL,
         tolerance=FP64_TOLERANCE,
@@ -105,23 +117,23 @@ ROWS = (
     Row(
         "fsdp2_backend_memory",
         2,
-        _fsdp2(_backend_memory),
+        fsdp2(_backend_memory),
         "set_allocate_memory_from_process_group_for_comm: buffers from the backend",
         FULL,
     ),
     Row(
         "fsdp2_async_unshard",
         2,
-        _fsdp2(_prefetch),
+        fsdp2(_prefetch),
         "_set_unshard_async_op and both prefetch setters",
         FULL,
     ),
-    Row("fsdp2_w3", 3, _fsdp2(), "fully_shard, uneven shards", FULL),
-    Row("fsdp2_w4", 4, _fsdp2(), "fully_shard, empty shards", FULL),
+    Row("fsdp2_w3", 3, fsdp2(), "fully_shard, uneven shards", FULL),
+    Row("fsdp2_w4", 4, fsdp2(), "fully_shard, empty shards", FULL),
     Row(
         "fsdp2_hsdp",
         4,
-        _fsdp2(mesh_shape=(2, 2)),
+        fsdp2(mesh_shape=(2, 2)),
         "HSDP on a 2 x 2 mesh",
         {**FULL, **each_step(all_reduce=UNITS)},
     ),
@@ -129,21 +141,22 @@ ROWS = (
     Row(
         "fsdp2_reshard_2",
         4,
-        _fsdp2(reshard_after_forward=2),
+        fsdp2(train=_in_pairs, reshard_after_forward=2),
         "reshard_after_forward=2: backward gathers within pairs",
         each_step(all_gather=2 * UNITS, reduce_scatter=UNITS),
     ),
+    # FSDP2 divides the sum of the ranks' gradients by the factor, the union by the ranks.
     Row(
         "fsdp2_premul_sum",
         4,
-        _fsdp2(on_each("set_gradient_divide_factor", 3.0), divide_factor=3.0),
+        fsdp2(on_each("set_gradient_divide_factor", 3.0), recipe=Recipe(gradient_scale=4 / 3)),
         "set_gradient_divide_factor: gradients by PREMUL_SUM",
         FULL,
     ),
     Row(
         "fsdp2_force_sum",
         4,
-        _fsdp2(on_each("set_force_sum_reduction_for_comms", True)),
+        fsdp2(on_each("set_force_sum_reduction_for_comms", True)),
         "set_force_sum_reduction_for_comms: gradients by SUM",
         FULL,
     ),

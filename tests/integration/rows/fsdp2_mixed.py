@@ -7,44 +7,50 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from tests.integration import models
+from tests.integration.models import UNITS
 from tests.integration.rows.base import (
     Meter,
     Outcome,
     Row,
     compare,
+    each_step,
     local_parameters,
     local_shards,
 )
-from tests.integration.rows.fsdp2 import FULL, shard
+from tests.integration.rows.fsdp2 import FULL, Setting, on_each, shard
 from tests.support.workers import RankContext
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 
-def _mixed(param_dtype: torch.dtype, reduce_dtype: torch.dtype):
+def _mixed(
+    param_dtype: torch.dtype,
+    reduce_dtype: torch.dtype,
+    setting: Setting | None = None,
+    reduce: models.Reduce | None = None,
+    replicas: int = 1,
+):
+    """`reduce`: what becomes of the ranks' gradients, where FSDP2's default does not apply."""
+
     def run(context: RankContext) -> Outcome:
         n = context.world_size
+        shape, names = (replicas, n // replicas), ("replicate", "shard")
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
         policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
         model = models.build()
-        shard(model, init_device_mesh("cpu", (n,)), mp_policy=policy)
+        shard(model, mesh if replicas > 1 else mesh["shard"], mp_policy=policy)
+        if setting is not None:
+            setting(model)
         with Meter() as meter:
             models.train(model, context.rank)
-        reduce = models.average
+        by_default = models.average
         if reduce_dtype == torch.float16:
-            reduce = models.scaled_sum(*_fp16_factors(n))
-        full = models.emulated_ranks(n, param_dtype, reduce_dtype, reduce)
-        wanted = local_shards(full, n, context.rank)
+            by_default = models.scaled_sum(*models.power_of_two_factors(n))
+        full = models.emulated_ranks(n, param_dtype, reduce_dtype, reduce or by_default)
+        wanted = local_shards(full, shape[1], mesh.get_local_rank("shard"))
         return compare(local_parameters(model), wanted, meter.used)
 
     return run
-
-
-def _fp16_factors(world_size: int) -> tuple[float, float]:
-    """FSDP2's split of the division around an fp16 sum: a power of two near the root, the rest."""
-    before = 1
-    while world_size % before == 0 and world_size / before > before:
-        before *= 2
-    return before, world_size / before
 
 
 def _row(param: str, reduce: str, world_size: int) -> Row:
@@ -59,8 +65,44 @@ def _row(param: str, reduce: str, world_size: int) -> Row:
     )
 
 
-ROWS = tuple(
-    _row(param, reduce, world_size)
-    for param, reduce in (("bf16", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"))
-    for world_size in (2, 3, 4)
+ROWS = (
+    *(
+        _row(param, reduce, world_size)
+        for param, reduce in (("bf16", "fp32"), ("bf16", "bf16"), ("fp16", "fp16"))
+        for world_size in (2, 3, 4)
+    ),
+    Row(
+        "fsdp2_bf16_premul_sum",
+        3,
+        _mixed(
+            BF16,
+            BF16,
+            on_each("set_gradient_divide_factor", 5.0),
+            models.premul_sum(1 / 5.0),
+        ),
+        "set_gradient_divide_factor in bf16: PREMUL_SUM rounded once",
+        FULL,
+        tolerance=0.0,
+    ),
+    Row(
+        "fsdp2_bf16_force_sum",
+        3,
+        _mixed(
+            BF16,
+            BF16,
+            on_each("set_force_sum_reduction_for_comms", True),
+            models.scaled_sum(1, 3),
+        ),
+        "set_force_sum_reduction_for_comms in bf16: SUM rounded once, divided by FSDP2",
+        FULL,
+        tolerance=0.0,
+    ),
+    Row(
+        "fsdp2_bf16_hsdp",
+        4,
+        _mixed(BF16, BF16, reduce=models.average_of_averages, replicas=2),
+        "HSDP in bf16: AVG over shards, then over replicas",
+        {**FULL, **each_step(all_reduce=UNITS)},
+        tolerance=0.0,
+    ),
 )
