@@ -62,6 +62,7 @@ class Row:
     drive: Callable[[PoolKeeper], list[Outcome]] | None = None
     label: str = ""
     timeout_s: float = 120.0
+    slow: bool = False  # takes minutes: only where every row is taken
     lacking: str = ""  # what this torch lacks for the row, which is then skipped
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """Tensor parallelism, alone and under FSDP2, against one process.
 
 Every parallel style is in the plan: a vocabulary-sharded embedding, sequence-parallel norms,
-linears sharded by column and by row, a head whose logits stay sharded under `loss_parallel`. The number of
-calls must be what torch's dispatcher saw.
+linears sharded by column and by row, a head whose logits stay sharded under `loss_parallel`. The
+number of calls must be what torch's dispatcher saw.
 """
 
 from __future__ import annotations
