@@ -1,6 +1,7 @@
 # The front door: every target does its own set-up, and does only what changed.
 #
-#   TORCH=2.14.1   another torch, in an environment of its own (.venv-2.14.1)
+#   TORCH=2.14.1   another torch, in an environment of its own (.venv-2.14.1); it has CUDA, 6 GB
+#   VERSIONS=...   the torch versions of test-versions (2.11.0 2.13.0 2.14.1 2.15.0)
 #   PYTHON=...     the interpreter that .venv is made from
 #   JOBS=4         parallel compilations (a file with torch headers takes 1 GB)
 #   V=1            show the output of every step
@@ -11,11 +12,12 @@ VENV_PYTHON = . scripts/common.sh && "$$VENV_PYTHON"
 SHELL = bash
 
 .DEFAULT_GOAL = help
-.PHONY: help build demo test test-all unit asan tsan bench-gloo lint format clean
+.PHONY: help build demo test test-all test-versions unit asan tsan bench-gloo lint format \
+        clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
-	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
+	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 
 build: ## a .venv in which any script can use the backend
 	@scripts/setup.sh
@@ -28,6 +30,9 @@ test: ## unit tests, sanitizers and a seeded slice of every matrix (about 12 min
 
 test-all: ## everything, both sanitizers in full
 	@scripts/test.sh all
+
+test-versions: ## conformance, sharded training and registration on every supported torch
+	@scripts/versions.sh $(VERSIONS)
 
 unit: ## the C++ unit tests
 	@scripts/unit.sh release

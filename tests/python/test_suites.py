@@ -1,0 +1,110 @@
+"""The tables of suites and versions tell what the runs behind them did."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.python.tree import ROOT
+from tests.support import suites, versions
+
+MIXED = """
+import pytest
+
+def test_passes(record_testsuite_property):
+    record_testsuite_property("conformance_cases", 12)
+    record_testsuite_property("conformance_failures", 2)
+
+def test_fails():
+    assert False
+
+@pytest.fixture
+def broken():
+    raise OSError
+
+def test_has_an_error(broken):
+    pass
+
+@pytest.mark.parametrize("number", range(3))
+def test_is_skipped(number):
+    pytest.skip("no such device")
+"""
+PASSING = """
+def test_passes():
+    pass
+"""
+
+
+def run_pytest(test: str, directory: Path, report: Path) -> int:
+    (directory / "test_some.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=."]
+    done = subprocess.run(
+        [*command, "-c", "/dev/null", f"--junit-xml={report}", "test_some.py"],
+        cwd=directory,
+        capture_output=True,
+        timeout=120,
+    )
+    return done.returncode
+
+
+def test_a_junit_file_is_read(tmp_path: Path) -> None:
+    report = tmp_path / "some.xml"
+    assert run_pytest(MIXED, tmp_path, report) == 1
+    result = suites.read("some", report)
+    assert (result.passed, result.failed, dict(result.skipped)) == (1, 2, {"no such device": 3})
+    assert (result.cases, result.failed_cases) == (12, 2)
+    assert not result.ok
+    line = suites.table([result]).splitlines()[-1]
+    assert line.split()[:5] == ["some", "FAILED", "1", "2", "3"]
+    assert line.endswith("12 cases, 2 failed; 3 skipped: no such device")
+
+
+def test_a_suite_without_a_test_that_passed_is_no_success() -> None:
+    assert not suites.Result("empty").ok
+    assert suites.Result("some", passed=1).ok
+    assert not suites.Result("cut", passed=1, problem="ended after 5 s").ok
+
+
+def test_every_chosen_test_exists() -> None:
+    for name in ("registration", "rows"):
+        paths = {argument.partition("::")[0] for argument in suites.arguments_of(name)}
+        assert paths
+        assert all((ROOT / path).is_file() for path in paths), paths
+    with pytest.raises(SystemExit, match="no suite 'nonsense'"):
+        suites.arguments_of("nonsense")
+
+
+def test_every_area_that_a_torch_has_to_run_has_rows_at_four_ranks() -> None:
+    from tests.integration.rows import AREAS
+
+    chosen = suites.arguments_of("rows")
+    for area in suites.AREAS:
+        assert any(f"[{row.name}]" in test for row in AREAS[area] for test in chosen), area
+
+
+def test_the_versions_table_has_a_line_for_a_torch_that_does_not_build(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = tmp_path / "2.13.0", tmp_path / "2.99.0"
+    good.mkdir()
+    for suite in versions.SUITES:
+        assert run_pytest(PASSING, tmp_path, good / f"{suite}.xml") == 0
+    assert versions.main([str(good)]) == 0
+    assert versions.main([str(good), str(bad)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        "| 2.13.0 | ok | 0 / 0 | 1 / 0 | 1 / 0 | none |",
+        "| 2.99.0 | failed | - | - | - | - |",
+    ]
+
+
+def test_a_suite_that_did_not_end_fails_its_torch(tmp_path: Path) -> None:
+    folder = tmp_path / "2.13.0"
+    folder.mkdir()
+    assert run_pytest(PASSING, tmp_path, folder / "rows.xml") == 0
+    line, good = versions.line_of(folder)
+    assert not good
+    assert line.count("not run to its end") == 2

@@ -1,0 +1,168 @@
+"""Runs pytest suites one after another and prints one table of what came out of them.
+
+    python -m tests.support.suites --into DIR [--limit SECONDS] SUITE ...
+
+A suite is a pytest process of its own with DIR/<suite>.log and DIR/<suite>.xml (JUnit), so that one
+that crashes or hangs is a line of the table and not the end of the run. The table is also written
+to DIR/table.txt. Exits non-zero unless every suite passed at least one test and failed none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# "rows": the areas of the integration rows that every supported torch has to run, and their ranks.
+AREAS = ("fsdp1", "fsdp2", "fsdp2_mixed", "ddp", "checkpoint")
+AREA_RANKS = 4
+# A suite that is silent for longer than a whole `make test` takes is stuck.
+LIMIT_S = 1800.0
+
+COLUMNS = "{:<13} {:<7} {:>7} {:>7} {:>7} {:>8}  {}"
+
+
+@dataclass
+class Result:
+    """What one suite did. `problem` says why its numbers are not those of a whole run."""
+
+    suite: str
+    passed: int = 0
+    failed: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)  # by reason
+    cases: int = 0  # of the conformance matrix, which are not pytest's
+    failed_cases: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem and not self.failed and bool(self.passed)
+
+
+def arguments_of(suite: str) -> list[str]:
+    """What pytest is given to run a suite: a folder of tests, or one of the names below."""
+    if suite == "registration":
+        names = ("registration", "launchers", "versions")
+        return [f"tests/python/test_{name}.py" for name in names]
+    if suite == "rows":
+        from tests.integration.rows import AREAS as rows
+
+        return [
+            f"tests/integration/test_training.py::test_row[{row.name}]"
+            for area in AREAS
+            for row in rows[area]
+            if row.world_size == AREA_RANKS
+        ]
+    if not (ROOT / "tests" / suite).is_dir():
+        raise SystemExit(f"no suite {suite!r}: registration, rows or a folder of tests/")
+    return [f"tests/{suite}"]
+
+
+def read(suite: str, path: Path) -> Result:
+    """The numbers of a JUnit file."""
+    result = Result(suite)
+    for run in ElementTree.parse(path).getroot().iter("testsuite"):
+        result.seconds += float(run.get("time", 0))
+        for prop in run.iter("property"):
+            count = int(prop.get("value", 0))
+            if prop.get("name") == "conformance_cases":
+                result.cases = count
+            elif prop.get("name") == "conformance_failures":
+                result.failed_cases = count
+        for test in run.iter("testcase"):
+            skip = test.find("skipped")
+            if test.find("failure") is not None or test.find("error") is not None:
+                result.failed += 1
+            elif skip is not None:
+                result.skipped[skip.get("message", "no reason given")] += 1
+            else:
+                result.passed += 1
+    return result
+
+
+def run(suite: str, into: Path, limit_s: float) -> Result:
+    """Runs one suite; what it prints goes to its log and to standard output."""
+    report = into / f"{suite}.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-u", "-m", "pytest", "-q", f"--junit-xml={report}"]
+    # The rows are chosen by name: the slice of `make test` must not hide any.
+    extent = {"TIDEGATE_TEST_ALL": "1"} if suite == "rows" else {}
+    start = time.monotonic()
+    process = subprocess.Popen(
+        [*command, *arguments_of(suite)],
+        cwd=ROOT,
+        env={**os.environ, **extent},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(limit_s, end)
+    timer.start()
+    assert process.stdout is not None
+    with (into / f"{suite}.log").open("w") as log:
+        for line in process.stdout:
+            log.write(line)
+            print(line, end="", flush=True)
+    status = process.wait()
+    timer.cancel()
+    result = read(suite, report) if report.exists() else Result(suite)
+    result.seconds = time.monotonic() - start
+    if late.is_set():
+        result.problem = f"ended after {limit_s:.0f} s"
+    elif status not in (0, 1) or (status == 1 and not result.failed):
+        result.problem = f"pytest exited with status {status}"
+    return result
+
+
+def details(result: Result) -> str:
+    parts = [result.problem] if result.problem else []
+    if result.cases:
+        parts.append(f"{result.cases} cases, {result.failed_cases} failed")
+    parts += [f"{count} skipped: {reason}" for reason, count in result.skipped.items()]
+    return "; ".join(parts)
+
+
+def table(results: Sequence[Result]) -> str:
+    lines = [COLUMNS.format("suite", "result", "passed", "failed", "skipped", "seconds", "")]
+    for result in results:
+        numbers = (result.passed, result.failed, sum(result.skipped.values()))
+        verdict = "ok" if result.ok else "FAILED"
+        seconds = f"{result.seconds:.1f}"
+        lines.append(COLUMNS.format(result.suite, verdict, *numbers, seconds, details(result)))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("suites", nargs="+", metavar="SUITE")
+    parser.add_argument("--into", type=Path, required=True, help="folder of logs and JUnit files")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one suite")
+    options = parser.parse_args()
+    options.into.mkdir(parents=True, exist_ok=True)
+    results = [run(suite, options.into, options.limit) for suite in options.suites]
+    text = table(results)
+    (options.into / "table.txt").write_text(text + "\n")
+    print(text)
+    return 0 if all(result.ok for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
