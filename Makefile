@@ -12,8 +12,8 @@ VENV_PYTHON = . scripts/common.sh && "$$VENV_PYTHON"
 SHELL = bash
 
 .DEFAULT_GOAL = help
-.PHONY: help build demo test test-all test-versions unit asan tsan bench-gloo lint format \
-        clean
+.PHONY: help build demo test test-all test-versions unit asan tsan offline-bundle bench-gloo lint \
+        format clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -42,6 +42,9 @@ asan: ## the C++ unit tests under AddressSanitizer and UndefinedBehaviorSanitize
 
 tsan: ## the C++ unit tests under ThreadSanitizer
 	@scripts/unit.sh tsan
+
+offline-bundle: ## .offline: what tests/gpu/run.sh needs on a GPU machine without a network
+	@scripts/offline_bundle.sh
 
 bench-gloo: build ## all-gather and reduce-scatter next to gloo
 	@$(VENV_PYTHON) bench/collectives/compare_gloo.py

@@ -108,3 +108,11 @@ def test_a_suite_that_did_not_end_fails_its_torch(tmp_path: Path) -> None:
     line, good = versions.line_of(folder)
     assert not good
     assert line.count("not run to its end") == 2
+
+
+def test_the_gpu_script_names_its_stages() -> None:
+    done = subprocess.run(
+        [str(ROOT / "tests/gpu/run.sh"), "nonsense"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "build unit python conformance integration gpu" in done.stderr

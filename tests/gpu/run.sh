@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Builds tidegate for the torch that is here, then runs the CPU suite and the tests that need a GPU.
+# For machines that have a torch (any build of it) but neither network nor package manager; what is
+# missing there comes from .offline (`make offline-bundle`). Needs no root and writes only below
+# build/gpu and $OUT.
+#
+#   tests/gpu/run.sh [STAGE...]     of: build unit python conformance integration gpu (all)
+#
+#   PYTHON=python3       the interpreter that has torch
+#   OUT=build/gpu/out    where the summary and the logs go
+#   JOBS                 parallel compilations (as many as there are cores)
+#   LIMIT_S=300          seconds that a stage may take
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+PYTHON="${PYTHON:-python3}"
+WORK="$PWD/build/gpu"
+OUT="${OUT:-$WORK/out}"
+JOBS="${JOBS:-$(nproc)}"
+LIMIT_S="${LIMIT_S:-300}"
+BUNDLE="$PWD/.offline"
+SITE="$WORK/site"
+
+stages=("$@")
+[ $# -gt 0 ] || stages=(build unit python conformance integration gpu)
+for stage in "${stages[@]}"; do
+  case "$stage" in
+    build | unit | python | conformance | integration | gpu) ;;
+    *)
+      sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
+      exit 2
+      ;;
+  esac
+done
+
+mkdir -p "$WORK/tmp" "$OUT"
+OUT=$(cd "$OUT" && pwd)
+SUMMARY="$OUT/summary.txt"
+: >"$SUMMARY"
+export TMPDIR="$WORK/tmp" PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+export CCACHE_DIR="${CCACHE_DIR:-$WORK/ccache}" TORCHINDUCTOR_CACHE_DIR="$WORK/inductor"
+export CMAKE_BUILD_PARALLEL_LEVEL="$JOBS"
+unset PIP_FIND_LINKS PIP_EXTRA_INDEX_URL
+
+say() { printf '%s\n' "$*" | tee -a "$SUMMARY"; }
+give_up() {
+  say "$*"
+  exit 1
+}
+has() { "$PYTHON" -c "import $1" >/dev/null 2>&1; }
+
+"$PYTHON" -c 'import sys; assert sys.version_info >= (3, 10)' || give_up "$PYTHON is no Python 3.10 or later"
+has numpy || give_up "$PYTHON has no numpy"
+# CMake and Ninja may be packages of the interpreter's own environment.
+PATH="$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$PATH"
+
+# Where it was started, what it runs on: the table means nothing without.
+"$PYTHON" - <<'PY' | tee -a "$SUMMARY" || give_up "$PYTHON cannot import torch"
+import os, platform, subprocess, torch
+
+def first(command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[0]
+    except (OSError, IndexError):
+        return "none"
+
+gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+print(f"torch {torch.__version__}, Python {platform.python_version()}, GPU {gpu}")
+print(f"{len(os.sched_getaffinity(0))} cores, Linux {platform.release()}")
+print(f"{first(['c++', '--version'])}; {first(['cmake', '--version'])}; ninja {first(['ninja', '--version'])}")
+PY
+
+# stage <name> <command>...: with its output in a log; a line of the summary says how it went.
+failed=0
+stage() {
+  local name="$1" start=$SECONDS status=0 verdict=ok
+  shift
+  printf '== %s\n' "$name"
+  timeout --kill-after=10 "$LIMIT_S" "$@" >"$OUT/$name.log" 2>&1 || status=$?
+  if [ "$status" != 0 ]; then
+    verdict="FAILED (exit $status)"
+    tail -n 60 "$OUT/$name.log"
+    failed=1
+  fi
+  say "$(printf '%-13s %-7s %5d s' "$name" "$verdict" $((SECONDS - start)))"
+  return "$status"
+}
+
+chosen() { [[ " ${stages[*]} " == *" $1 "* ]]; }
+
+# What the environment lacks, beside the environment: nothing of it is changed.
+missing=()
+has scikit_build_core || missing+=(scikit-build-core)
+has pytest || missing+=(pytest)
+has pytest_timeout || missing+=(pytest-timeout)
+if [ ${#missing[@]} -gt 0 ]; then
+  [ -d "$BUNDLE/wheels" ] ||
+    give_up "$PYTHON has no ${missing[*]} and there is no .offline: run make offline-bundle where there is a network"
+  stage tools "$PYTHON" -m pip install --find-links "$BUNDLE/wheels" --upgrade \
+    --target "$WORK/tools" "${missing[@]}" || exit 1
+fi
+# A folder with the package and its .dist-info is enough for torch to find the entry points.
+export PYTHONPATH="$SITE:$WORK/tools${PYTHONPATH:+:$PYTHONPATH}"
+
+if chosen build; then
+  stage build "$PYTHON" -m pip install -v --no-deps --no-build-isolation --upgrade \
+    --target "$SITE" --config-settings "build-dir=$WORK/shim" . || exit 1
+fi
+
+unit() {
+  local googletest=()
+  [ ! -d "$BUNDLE/googletest" ] ||
+    googletest=("-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=$BUNDLE/googletest")
+  cmake -S . -B "$WORK/unit" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DTIDEGATE_BUILD_SHIM=OFF -DTIDEGATE_BUILD_TESTS=ON "${googletest[@]}" &&
+    cmake --build "$WORK/unit" --parallel "$JOBS" &&
+    ctest --test-dir "$WORK/unit" --parallel "$JOBS" --output-on-failure --no-tests=error
+}
+export -f unit
+export WORK BUNDLE JOBS
+chosen unit && { stage unit bash -c unit || true; }
+
+suites=()
+for name in python conformance integration gpu; do
+  ! chosen "$name" || suites+=("$name")
+done
+if [ ${#suites[@]} -gt 0 ]; then
+  "$PYTHON" -m tests.support.suites --into "$WORK/suites" --limit "$LIMIT_S" "${suites[@]}" |
+    tee "$OUT/suites.log" || failed=1
+  cat "$WORK/suites/table.txt" >>"$SUMMARY"
+fi
+
+printf '\n== summary\n'
+cat "$SUMMARY"
+[ "$failed" = 0 ] || printf '== FAILED\n'
+exit "$failed"
