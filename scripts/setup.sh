@@ -4,7 +4,7 @@
 
 scripts/build_tools.sh
 
-python_packages=("torch==$TORCH" numpy pytest pytest-timeout 'scikit-build-core>=0.10')
+python_packages=("torch==$TORCH" numpy pytest pytest-timeout expecttest 'scikit-build-core>=0.10')
 once torch "${python_packages[*]}" "torch $TORCH, numpy, pytest and scikit-build-core" \
   "$VENV_PYTHON" -m pip install "${python_packages[@]}"
 
