@@ -8,6 +8,9 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
+from tests.support.backend import all_gather_single, reduce_scatter_single
+
+SUM = dist.ReduceOp.SUM
 TITLES = {
     "tidegate:all_gather_single",
     "tidegate:reduce_scatter_single",
@@ -25,8 +28,8 @@ def test_sync_and_async_operations_are_named(tmp_path: Path) -> None:
             for async_op in (False, True):
                 tensor = torch.ones(4)
                 works = [
-                    dist.all_gather_single(torch.empty(4), tensor, async_op=async_op),
-                    dist.reduce_scatter_single(torch.empty(4), tensor, async_op=async_op),
+                    all_gather_single(torch.empty(4), tensor, async_op=async_op),
+                    reduce_scatter_single(torch.empty(4), tensor, SUM, async_op=async_op),
                     dist.all_reduce(torch.ones(4), async_op=async_op),
                     dist.broadcast(torch.ones(4), src=0, async_op=async_op),
                     dist.barrier(async_op=async_op),
