@@ -4,7 +4,7 @@
 # missing there comes from .offline (`make offline-bundle`). Needs no root and writes only below
 # build/gpu and $OUT.
 #
-#   tests/gpu/run.sh [STAGE...]     of: build unit python conformance integration gpu (all)
+#   tests/gpu/run.sh [STAGE...]     of: build gpu conformance integration python unit (all)
 #
 #   PYTHON=python3       the interpreter that has torch
 #   OUT=build/gpu/out    where the summary and the logs go
@@ -22,10 +22,10 @@ BUNDLE="$PWD/.offline"
 SITE="$WORK/site"
 
 stages=("$@")
-[ $# -gt 0 ] || stages=(build unit python conformance integration gpu)
+[ $# -gt 0 ] || stages=(build gpu conformance integration python unit)
 for stage in "${stages[@]}"; do
   case "$stage" in
-    build | unit | python | conformance | integration | gpu) ;;
+    build | gpu | conformance | integration | python | unit) ;;
     *)
       sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
       exit 2
@@ -107,6 +107,18 @@ if chosen build; then
     --target "$SITE" --config-settings "build-dir=$WORK/shim" . || exit 1
 fi
 
+suites=()
+# What needs the GPU first: a run that is cut short has at least that.
+for name in gpu conformance integration python; do
+  ! chosen "$name" || suites+=("$name")
+done
+if [ ${#suites[@]} -gt 0 ]; then
+  rm -rf "$WORK/suites"
+  "$PYTHON" -m tests.support.suites --into "$WORK/suites" --limit "$LIMIT_S" "${suites[@]}" |
+    tee "$OUT/suites.log" || failed=1
+  cat "$WORK/suites/table.txt" >>"$SUMMARY" || say "the suites did not run to their end"
+fi
+
 unit() {
   local googletest=()
   [ ! -d "$BUNDLE/googletest" ] ||
@@ -119,16 +131,6 @@ unit() {
 export -f unit
 export WORK BUNDLE JOBS
 chosen unit && { stage unit bash -c unit || true; }
-
-suites=()
-for name in python conformance integration gpu; do
-  ! chosen "$name" || suites+=("$name")
-done
-if [ ${#suites[@]} -gt 0 ]; then
-  "$PYTHON" -m tests.support.suites --into "$WORK/suites" --limit "$LIMIT_S" "${suites[@]}" |
-    tee "$OUT/suites.log" || failed=1
-  cat "$WORK/suites/table.txt" >>"$SUMMARY"
-fi
 
 printf '\n== summary\n'
 cat "$SUMMARY"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -56,16 +57,18 @@ def test_a_junit_file_is_read(tmp_path: Path) -> None:
     result = suites.read("some", report)
     assert (result.passed, result.failed, dict(result.skipped)) == (1, 2, {"no such device": 3})
     assert (result.cases, result.failed_cases) == (12, 2)
-    assert not result.ok
+    assert result.verdict == "FAILED"
     line = suites.table([result]).splitlines()[-1]
     assert line.split()[:5] == ["some", "FAILED", "1", "2", "3"]
     assert line.endswith("12 cases, 2 failed; 3 skipped: no such device")
 
 
 def test_a_suite_without_a_test_that_passed_is_no_success() -> None:
-    assert not suites.Result("empty").ok
-    assert suites.Result("some", passed=1).ok
-    assert not suites.Result("cut", passed=1, problem="ended after 5 s").ok
+    assert suites.Result("empty").verdict == "FAILED"
+    assert suites.Result("some", passed=1).verdict == "ok"
+    assert suites.Result("gpu", skipped=Counter({"no GPU": 3})).verdict == "skipped"
+    assert suites.Result("some", passed=1, failed=1).verdict == "FAILED"
+    assert suites.Result("cut", passed=1, problem="ended after 5 s").verdict == "FAILED"
 
 
 def test_every_chosen_test_exists() -> None:
@@ -115,4 +118,4 @@ def test_the_gpu_script_names_its_stages() -> None:
         [str(ROOT / "tests/gpu/run.sh"), "nonsense"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2
-    assert "build unit python conformance integration gpu" in done.stderr
+    assert "build gpu conformance integration python unit" in done.stderr

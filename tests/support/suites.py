@@ -4,7 +4,8 @@
 
 A suite is a pytest process of its own with DIR/<suite>.log and DIR/<suite>.xml (JUnit), so that one
 that crashes or hangs is a line of the table and not the end of the run. The table is also written
-to DIR/table.txt. Exits non-zero unless every suite passed at least one test and failed none.
+to DIR/table.txt. Exits non-zero if a suite failed a test or ran none; one that was skipped as a
+whole, with a reason (no GPU), fails nothing.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ class Result:
     problem: str = ""
 
     @property
-    def ok(self) -> bool:
-        return not self.problem and not self.failed and bool(self.passed)
+    def verdict(self) -> str:
+        if self.problem or self.failed or not (self.passed or self.skipped):
+            return "FAILED"
+        return "ok" if self.passed else "skipped"
 
 
 def arguments_of(suite: str) -> list[str]:
@@ -144,9 +147,10 @@ def table(results: Sequence[Result]) -> str:
     lines = [COLUMNS.format("suite", "result", "passed", "failed", "skipped", "seconds", "")]
     for result in results:
         numbers = (result.passed, result.failed, sum(result.skipped.values()))
-        verdict = "ok" if result.ok else "FAILED"
         seconds = f"{result.seconds:.1f}"
-        lines.append(COLUMNS.format(result.suite, verdict, *numbers, seconds, details(result)))
+        lines.append(
+            COLUMNS.format(result.suite, result.verdict, *numbers, seconds, details(result))
+        )
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -161,7 +165,7 @@ def main() -> int:
     text = table(results)
     (options.into / "table.txt").write_text(text + "\n")
     print(text)
-    return 0 if all(result.ok for result in results) else 1
+    return 0 if all(result.verdict != "FAILED" for result in results) else 1
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ def line_of(folder: Path) -> tuple[str, bool]:
         _numbers(results.get("registration")),
         "; ".join(f"{count}: {reason}" for reason, count in skipped.items()) or "none",
     ]
-    good = len(results) == len(SUITES) and all(result.ok for result in results.values())
+    good = len(results) == len(SUITES) and all(
+        result.verdict == "ok" for result in results.values()
+    )
     return "| " + " | ".join(cells) + " |", good
 
 
