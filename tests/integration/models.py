@@ -62,6 +62,7 @@ class Recipe:
     micro_batches: int = 1
     max_norm: float | None = None
     adamw: bool = False
+    steps: int = STEPS
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         if self.adamw:
@@ -115,7 +116,7 @@ def train(
     the last of its step. `clip`: clips the gradients to a norm, in the way of the wrapper.
     """
     optimizer = recipe.optimizer(model) if optimizer is None else optimizer
-    for step in range(STEPS):
+    for step in range(recipe.steps):
         for index in range(recipe.micro_batches):
             x, y = batch(step * recipe.micro_batches + index, rank, recipe.dtype)
             with micro_batch(index == recipe.micro_batches - 1):
@@ -133,7 +134,7 @@ def union_oracle(world_size: int, recipe: Recipe = PLAIN) -> dict[str, torch.Ten
     """Parameters after one process trained on the union of the ranks' samples."""
     model = recipe.build()
     optimizer = recipe.optimizer(model)
-    for step in range(STEPS):
+    for step in range(recipe.steps):
         for index in range(recipe.micro_batches):
             number = step * recipe.micro_batches + index
             parts = [batch(number, rank, recipe.dtype) for rank in range(world_size)]
@@ -226,4 +227,34 @@ def emulated_ranks(
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
+    return {name: value.detach() for name, value in model.named_parameters()}
+
+
+def rank_by_rank(
+    world_size: int,
+    loss: Callable[[nn.Module, int, int], torch.Tensor | None],
+    reduce: Reduce,
+    recipe: Recipe = PLAIN,
+) -> dict[str, torch.Tensor]:
+    """Parameters after one process computed `loss(model, step, rank)` for each rank in turn and
+    stepped with what `reduce` made of the gradients; a parameter without one counts as 0.
+    """
+    model = recipe.build()
+    optimizer = recipe.optimizer(model)
+    for step in range(recipe.steps):
+        gradients: list[list[torch.Tensor]] = []
+        for rank in range(world_size):
+            optimizer.zero_grad()
+            value = loss(model, step, rank)
+            if value is not None:
+                value.backward()
+            gradients.append(
+                [
+                    torch.zeros_like(each) if each.grad is None else each.grad
+                    for each in model.parameters()
+                ]
+            )
+        for parameter, parts in zip(model.parameters(), zip(*gradients, strict=True), strict=True):
+            parameter.grad = reduce(list(parts)).to(parameter.dtype)
+        optimizer.step()
     return {name: value.detach() for name, value in model.named_parameters()}

@@ -1,6 +1,6 @@
 """Runs the rows of the integration table and prints them.
 
-    python -m tests.integration.table [--twice] [--markdown] [ROW ...]
+    python -m tests.integration.table [--twice] [--markdown | --into FILE] [ROW ...]
 
 Exits non-zero if a row differs by more than it may, if tidegate was not called as often as the row
 says, or, with --twice, if a second run of a row gave other bits.
@@ -13,12 +13,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+import torch
 
 from tests.integration.rows import ROWS, outcomes_of
 from tests.integration.rows.base import Outcome, Row
 from tests.support.pools import PoolKeeper
 from tests.support.workers import WorkerError
 
+MARKER = "<!-- Written by tests.integration.table; see above. -->"
+MARKDOWN_HEAD = (
+    "| row | what it shows | ranks | greatest difference | allowed | calls of rank 0 |",
+    "|---|---|---|---|---|---|",
+)
 COLUMNS = "{:<28} {:>5} {:>12} {:>9}  {}"
 
 
@@ -119,29 +127,34 @@ def main() -> int:
     parser.add_argument(
         "--twice", action="store_true", help="run every row twice; the bits must be the same"
     )
-    parser.add_argument(
-        "--markdown", action="store_true", help="print the table of docs/features.md"
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--markdown", action="store_true", help="print as in docs/features.md")
+    shape.add_argument(
+        "--into", type=Path, metavar="FILE", help=f"write the table below {MARKER!r} of a file"
     )
     arguments = parser.parse_args()
     unknown = set(arguments.rows) - ROWS.keys()
     if unknown:
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
     if arguments.markdown:
-        print("| row | what it shows | ranks | greatest difference | allowed | calls of rank 0 |")
-        print("|---|---|---|---|---|---|")
+        print("\n".join(MARKDOWN_HEAD))
     else:
         print(COLUMNS.format("row", "ranks", "difference", "allowed", "calls of rank 0"))
-    rows = failed = 0
+    lines = []
     for line in _lines(arguments.rows, arguments.twice):
+        lines.append(line)
         print(line.markdown() if arguments.markdown else line.text(), flush=True)
         if line.problems and arguments.markdown:
             print(line.text(), file=sys.stderr)
-        rows += 1
-        failed += bool(line.problems)
-    runs = "two runs each, equal bit for bit" if arguments.twice else "one run each"
-    print(
-        f"\n{rows} rows, {failed} failures; {runs if not failed else 'see above'}", file=sys.stderr
-    )
+    failed = sum(bool(line.problems) for line in lines)
+    runs = "two runs of each, equal bit for bit" if arguments.twice else "one run of each"
+    summary = f"{len(lines)} rows, {failed} failures, {runs if not failed else 'see above'}"
+    print(summary, file=sys.stderr)
+    if arguments.into is not None and not failed:
+        kept, marker, _ = arguments.into.read_text().partition(MARKER)
+        table = "\n".join([*MARKDOWN_HEAD, *(line.markdown() for line in lines)])
+        about = f"{summary}, torch {torch.__version__}."
+        arguments.into.write_text(f"{kept}{marker}\n\n{about}\n\n{table}\n")
     return 1 if failed else 0
 
 

@@ -1,0 +1,115 @@
+"""What torch itself refuses on a machine without an accelerator, whatever the backend.
+
+Each function runs inside the ranks and returns the error of torch, as its type's name and its text;
+afterwards the group must still work. docs/features.md lists them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+    quantization_hooks,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, fully_shard
+from torch.distributed.tensor import Shard
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.integration import models
+from tests.integration.rows.fsdp1 import wrap
+from tests.support.workers import RankContext
+
+
+def _train(model: nn.Module, rank: int) -> None:
+    models.train(model, rank)
+
+
+def _fsdp1_offload(rank: int) -> None:
+    _train(wrap(models.build(), cpu_offload=CPUOffload(offload_params=True)), rank)
+
+
+def _fsdp1_without_device(rank: int) -> None:
+    _train(wrap(models.build(), device_id=None), rank)
+
+
+def _fsdp1_sync_states(rank: int) -> None:
+    wrap(models.build(), sync_module_states=True)
+
+
+def _fsdp2_pinned(rank: int) -> None:
+    model = models.build()
+    fully_shard(model, offload_policy=CPUOffloadPolicy(pin_memory=True))
+    _train(model, rank)
+
+
+def _fsdp2_uneven_columns(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    layer = nn.Linear(models.FEATURES, models.WIDTH)
+    fully_shard(layer, mesh=mesh, shard_placement_fn=lambda value: Shard(value.dim() - 1))
+
+
+def _ddp_bf16_hook(rank: int) -> None:
+    model = DistributedDataParallel(models.build())
+    model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+
+
+def _ddp_quantization_hook(rank: int) -> None:
+    """It reads an all-gather's future as one tensor of all parts, which only NCCL returns."""
+    model = DistributedDataParallel(models.build())
+    model.register_comm_hook(None, quantization_hooks.quantization_pertensor_hook)
+    _train(model, rank)
+
+
+def _ddp_batched_power_sgd(rank: int) -> None:
+    """It hands a matrix to a function that takes batches of matrices only."""
+    model = DistributedDataParallel(models.build())
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.batched_powerSGD_hook)
+    _train(model, rank)
+
+
+def _synchronised_batch_norm(rank: int) -> None:
+    module = nn.Sequential(nn.Linear(models.FEATURES, models.TARGETS), nn.BatchNorm1d(5))
+    model = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(module))
+    _train(model, rank)
+
+
+# What is tried, the type that torch raises, and a part of its text.
+REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
+    "FSDP1 CPUOffload": (_fsdp1_offload, "RuntimeError", "accelerator"),
+    "FSDP1 without device_id": (_fsdp1_without_device, "RuntimeError", "non-CPU accelerator"),
+    "FSDP1 sync_module_states": (_fsdp1_sync_states, "ValueError", "sync_module_states"),
+    "FSDP2 CPUOffloadPolicy(pin_memory=True)": (_fsdp2_pinned, "RuntimeError", "accelerator"),
+    "FSDP2 uneven shards of another dimension": (
+        _fsdp2_uneven_columns,
+        "NotImplementedError",
+        "even sharding",
+    ),
+    "DDP bf16_compress_hook": (_ddp_bf16_hook, "TypeError", "BF16"),
+    "DDP quantization_pertensor_hook": (_ddp_quantization_hook, "RuntimeError", "IndexError"),
+    "DDP batched_powerSGD_hook": (_ddp_batched_power_sgd, "AssertionError", ""),
+    "SyncBatchNorm": (_synchronised_batch_norm, "ValueError", "GPU"),
+}
+
+
+def attempt(context: RankContext, name: str) -> tuple[str, str]:
+    """Type and text of the error; empty if nothing was raised. The group works afterwards."""
+    error = ("", "")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            REFUSED[name][0](context.rank)
+    except Exception as raised:
+        error = (type(raised).__name__, str(raised))
+    total = torch.tensor([context.rank + 1.0])
+    dist.all_reduce(total)
+    assert total.item() == context.world_size * (context.world_size + 1) / 2
+    return error
