@@ -25,7 +25,7 @@ from tests.support.pools import PoolKeeper
 from tests.support.workers import RankContext
 
 
-def _state(context: RankContext, seed: int | None):
+def wrapped(context: RankContext, seed: int | None):
     model = models.build()
     if seed is not None:  # what is loaded must not be there already
         torch.manual_seed(seed)
@@ -35,7 +35,7 @@ def _state(context: RankContext, seed: int | None):
     return model
 
 
-def _parts(model, optimizer) -> Tensors:
+def local_state(model, optimizer) -> Tensors:
     """This rank's parts of parameters and momenta, by name; nothing is communicated."""
     parts = {}
     for name, value in model.named_parameters():
@@ -47,22 +47,22 @@ def _parts(model, optimizer) -> Tensors:
 
 def save(context: RankContext, path: str) -> tuple[Tensors, Traffic | None]:
     """Trains, saves, and returns this rank's parts of what was saved."""
-    model = _state(context, None)
+    model = wrapped(context, None)
     optimizer = models.train(model, context.rank)
     with Meter() as meter:
         state, optimizer_state = get_state_dict(model, optimizer)
         dcp.save({"model": state, "optimizer": optimizer_state}, checkpoint_id=path)
-    return _parts(model, optimizer), meter.used
+    return local_state(model, optimizer), meter.used
 
 
 def load(context: RankContext, path: str) -> Tensors:
     """Loads into a model with other contents and returns this rank's parts."""
-    model = _state(context, 99)
+    model = wrapped(context, 99)
     optimizer = models.sgd(model)
     state, optimizer_state = get_state_dict(model, optimizer)
     dcp.load({"model": state, "optimizer": optimizer_state}, checkpoint_id=path)
     set_state_dict(model, optimizer, model_state_dict=state, optim_state_dict=optimizer_state)
-    return _parts(model, optimizer)
+    return local_state(model, optimizer)
 
 
 def join(per_rank: list[Tensors]) -> Tensors:
@@ -95,4 +95,4 @@ def _row(saved_at: int, loaded_at: int) -> Row:
     )
 
 
-ROWS = (_row(4, 2), _row(4, 1))
+ROWS = (_row(4, 2), _row(4, 1), _row(4, 3), _row(2, 4))
