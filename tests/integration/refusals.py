@@ -20,7 +20,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, fully_shard
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.integration import models
@@ -82,6 +82,11 @@ def _synchronised_batch_norm(rank: int) -> None:
     _train(model, rank)
 
 
+def _to_partial(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    distribute_tensor(torch.ones(4, 4), mesh, [Replicate()]).redistribute(mesh, [Partial()])
+
+
 # What is tried, the type that torch raises, and a part of its text.
 REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
     "FSDP1 CPUOffload": (_fsdp1_offload, "RuntimeError", "accelerator"),
@@ -96,6 +101,7 @@ REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
     "DDP bf16_compress_hook": (_ddp_bf16_hook, "TypeError", "BF16"),
     "DDP quantization_pertensor_hook": (_ddp_quantization_hook, "RuntimeError", "IndexError"),
     "DDP batched_powerSGD_hook": (_ddp_batched_power_sgd, "AssertionError", ""),
+    "DTensor redistribution to Partial": (_to_partial, "RuntimeError", "internal use only"),
     "SyncBatchNorm": (_synchronised_batch_norm, "ValueError", "GPU"),
 }
 
