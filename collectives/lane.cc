@@ -173,7 +173,8 @@ bool Lane::GiveUp(Task& task, Status* outcome) {
                       " on rank " + std::to_string(context_.rank()) +
                       (awaited_.empty() ? std::string("; it waited for an earlier operation")
                                         : "; missing: " + context_.DescribePeers(awaited_)) +
-                      "; see what they are doing, or give the group a longer timeout",
+                      "; see what they are doing, or give the group a timeout longer than " +
+                      FormatMilliseconds(task.deadline - task.begun),
                   outcome);
 }
 
