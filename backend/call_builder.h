@@ -48,6 +48,9 @@ class CallBuilder {
                            const std::vector<std::int64_t>& input_splits);
   Status AddBarrier();
 
+  /// For a call whose results are not the tensors that its requests write.
+  void SetResults(Tensors results) { call_.results = std::move(results); }
+
   CallArguments Take() { return std::move(call_); }
 
  private:

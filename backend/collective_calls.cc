@@ -12,6 +12,7 @@
 #include "backend/error_translation.h"
 #include "backend/gil.h"
 #include "backend/keep_alive.h"
+#include "backend/sparse_sum.h"
 #include "backend/validate.h"
 
 namespace tidegate {
@@ -21,6 +22,9 @@ using c10d::OpType;
 
 constexpr CallKind kBroadcast{"tidegate:broadcast", OpType::BROADCAST, Collective::kBroadcast};
 constexpr CallKind kAllReduce{"tidegate:all_reduce", OpType::ALLREDUCE, Collective::kAllReduce};
+// Runs as two all-gathers.
+constexpr CallKind kAllReduceSparse{"tidegate:all_reduce_sparse", OpType::_ALLREDUCE_SPARSE,
+                                    Collective::kAllGather};
 constexpr CallKind kAllReduceCoalesced{"tidegate:all_reduce_coalesced", OpType::ALLREDUCE_COALESCED,
                                        Collective::kAllReduce};
 constexpr CallKind kReduce{"tidegate:reduce", OpType::REDUCE, Collective::kReduce};
@@ -123,16 +127,38 @@ auto ProcessGroupTidegate::broadcast(Tensors& tensors, const c10d::BroadcastOpti
 
 auto ProcessGroupTidegate::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts)
     -> WorkPtr {
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse()) {
+    return allreduce_sparse(tensors, opts);
+  }
   return Launch(kAllReduce, opts, [&](CallBuilder& call) {
     TIDEGATE_RETURN_IF_ERROR(CheckOne(tensors.size(), "the list of tensors"));
     return call.AddAllReduce(tensors[0], opts.reduceOp);
   });
 }
 
-// Sparse tensors are refused with the same words as everywhere.
+// Blocks until all ranks have come, async or not: the second all-gather needs what the first
+// brings.
 auto ProcessGroupTidegate::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts)
     -> WorkPtr {
-  return allreduce(tensors, opts);
+  SparseSum sum(size_);
+  c10d::AllgatherOptions gather;
+  gather.asyncOp = false;
+  gather.timeout = opts.timeout;
+  WorkPtr work = Launch(kAllReduceSparse, gather, [&](CallBuilder& call) {
+    TIDEGATE_RETURN_IF_ERROR(CheckOne(tensors.size(), "the list of tensors"));
+    TIDEGATE_RETURN_IF_ERROR(sum.Begin(tensors[0], opts.reduceOp));
+    return call.AddAllGatherSingle(sum.headers(), sum.header());
+  });
+  if (!work->isSuccess()) return work;
+  work = Launch(kAllReduceSparse, gather, [&](CallBuilder& call) {
+    TIDEGATE_RETURN_IF_ERROR(sum.Compare());
+    TIDEGATE_RETURN_IF_ERROR(call.AddAllGather(sum.all_indices(), sum.indices()));
+    TIDEGATE_RETURN_IF_ERROR(call.AddAllGather(sum.all_values(), sum.values()));
+    call.SetResults(tensors);
+    return Status();
+  });
+  if (work->isSuccess()) sum.Finish();
+  return work;
 }
 
 auto ProcessGroupTidegate::allreduce_coalesced(Tensors& tensors,

@@ -85,8 +85,8 @@ def _all_to_all_single(count: int, splits: list[int] | None):
     return lambda: dist.all_to_all_single(output, _ones(count), splits, splits), [output]
 
 
-def _sparse(op: str):
-    tensor = torch.eye(4).to_sparse()
+def _sparse(op: str, layout: torch.layout = torch.sparse_coo):
+    tensor = torch.eye(4).to_sparse(layout=layout)
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     return lambda: getattr(backend, op)([tensor]).wait(), []
 
@@ -112,7 +112,13 @@ MISTAKES: dict[str, Mistake] = {
     "all_reduce_transposed": Mistake(
         "all_reduce", lambda n: _all_reduce(torch.ones(3, 4).t(), dist.ReduceOp.SUM)
     ),
-    "all_reduce_sparse": Mistake("all_reduce", lambda n: _sparse("allreduce")),
+    "all_reduce_product_sparse": Mistake(
+        "all_reduce",
+        lambda n: (lambda: dist.all_reduce(torch.eye(4).to_sparse(), dist.ReduceOp.PRODUCT), []),
+    ),
+    "all_reduce_sparse_rows": Mistake(
+        "all_reduce", lambda n: _sparse("allreduce", torch.sparse_csr)
+    ),
     "broadcast_sparse": Mistake("broadcast", lambda n: _sparse("broadcast")),
     "all_gather_strided_input": Mistake(
         "all_gather", lambda n: _gather(_ones(n * COUNT), _strided(COUNT))

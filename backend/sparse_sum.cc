@@ -1,0 +1,104 @@
+#include "backend/sparse_sum.h"
+
+#include <algorithm>
+#include <string>
+
+#include <ATen/OpMathType.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+
+namespace tidegate {
+namespace {
+
+// A header: dtype, sparse and dense dimensions, stored elements, then the shape.
+constexpr std::int64_t kDtype = 0;
+constexpr std::int64_t kSparseDims = 1;
+constexpr std::int64_t kDenseDims = 2;
+constexpr std::int64_t kStored = 3;
+constexpr std::int64_t kShape = 4;
+constexpr std::int64_t kMaxDims = 64;  // More than torch's kernels take.
+constexpr std::int64_t kHeader = kShape + kMaxDims;
+
+template <typename... Parts>
+Status Invalid(const Parts&... parts) {
+  return Status(StatusCode::kInvalidArgument, c10::str(parts...));
+}
+
+std::string Describe(const std::int64_t* header) {
+  const at::IntArrayRef shape(header + kShape, header[kSparseDims] + header[kDenseDims]);
+  return c10::str(static_cast<at::ScalarType>(header[kDtype]), " of shape ", shape, " with ",
+                  header[kSparseDims], " sparse dimensions");
+}
+
+}  // namespace
+
+Status SparseSum::Begin(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const at::NoGradGuard no_grad;
+  if (!tensor.defined()) return Invalid("tensor is no tensor (None or undefined)");
+  if (tensor.layout() != at::kSparse) {
+    return Invalid("tensor has layout ", tensor.layout(),
+                   "; all_reduce takes dense tensors and sparse COO tensors (to_sparse_coo())");
+  }
+  if (!tensor.device().is_cpu()) {
+    return Invalid("the group serves cpu tensors in this build; got tensor on ", tensor.device());
+  }
+  if (op.op_ != c10d::ReduceOp::SUM) {
+    return Status(StatusCode::kUnsupported,
+                  "sparse tensors can only be summed (SUM); pass tensor.to_dense() for another op");
+  }
+  if (tensor.dim() > kMaxDims) return Invalid("tensor has ", tensor.dim(), " dimensions");
+  tensor_ = tensor;
+  part_ = tensor.detach().to(at::toOpMathType(tensor.scalar_type())).coalesce();
+  header_ = at::zeros({kHeader}, at::kLong);
+  auto* header = header_.mutable_data_ptr<std::int64_t>();
+  header[kDtype] = static_cast<std::int64_t>(tensor.scalar_type());
+  header[kSparseDims] = part_.sparse_dim();
+  header[kDenseDims] = part_.dense_dim();
+  header[kStored] = part_._nnz();
+  std::copy(tensor.sizes().begin(), tensor.sizes().end(), header + kShape);
+  headers_ = at::empty({ranks_, kHeader}, at::kLong);
+  return Status();
+}
+
+Status SparseSum::Compare() {
+  const auto* first = headers_.const_data_ptr<std::int64_t>();
+  const at::Tensor indices = part_._indices();
+  const at::Tensor values = part_._values();
+  std::vector<std::int64_t> shape = values.sizes().vec();
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const std::int64_t* header = first + rank * kHeader;
+    const bool alike = std::equal(header, header + kStored, first) &&
+                       std::equal(header + kShape, header + kHeader, first + kShape);
+    if (!alike) {
+      return Invalid("rank ", rank, " has a sparse tensor of ", Describe(header),
+                     ", rank 0 one of ", Describe(first), "; they must be alike on all ranks");
+    }
+    shape[0] = header[kStored];
+    all_indices_.push_back(at::empty({indices.size(0), shape[0]}, indices.options()));
+    all_values_.push_back(at::empty(shape, values.options()));
+  }
+  return Status();
+}
+
+at::Tensor SparseSum::indices() const { return part_._indices().contiguous(); }
+
+at::Tensor SparseSum::values() const { return part_._values().contiguous(); }
+
+at::Tensor SparseSum::Part(int rank) const {
+  return at::_sparse_coo_tensor_unsafe(all_indices_[rank], all_values_[rank], tensor_.sizes(), {},
+                                       /*is_coalesced=*/true);
+}
+
+void SparseSum::Finish() const {
+  const at::NoGradGuard no_grad;
+  // One rank after the other: coalesce() of all at once would add in an order of its own.
+  at::Tensor sum = Part(0);
+  for (int rank = 1; rank < ranks_; ++rank) sum = sum.add(Part(rank));
+  at::Tensor target = tensor_;
+  target.copy_(sum.coalesce());
+}
+
+}  // namespace tidegate
