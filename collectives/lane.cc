@@ -7,6 +7,12 @@
 #include "common/units.h"
 
 namespace tidegate {
+namespace {
+
+/// How long to wait for the call that explains why ranks disagree: it is on its way.
+constexpr Nanoseconds kPatience = std::chrono::milliseconds(300);
+
+}  // namespace
 
 void DriveResult::Merge(const DriveResult& other) {
   progressed = progressed || other.progressed;
@@ -158,13 +164,13 @@ bool Lane::Advance(Task& task, Status* outcome) {
 bool Lane::GiveUp(Task& task, Status* outcome) {
   const TimePoint now = clock_.Now();
   if (PeerLeft(task, outcome)) return true;
-  Fingerprint theirs;
-  if (const int peer = execution_.PeerInOtherLane(&theirs); peer >= 0) {
-    return FailWith(task, StatusCode::kMismatch, peer,
-                    "ranks made different calls: " + context_.transport().DescribePeer(peer) +
-                        " called " + tidegate::Describe(theirs) + ", rank " +
-                        std::to_string(context_.rank()) + " called " + Describe(task),
-                    outcome);
+  Disagreement found;
+  if (!execution_.FindDisagreement(&found)) {
+    unexplained_since_ = kNoDeadline;
+  } else {
+    unexplained_since_ = std::min(unexplained_since_, now);
+    if (found.explained || now - unexplained_since_ >= kPatience)
+      return FailWith(task, StatusCode::kMismatch, found.peer, found.mismatch.message(), outcome);
   }
   if (now < task.deadline) return false;
   execution_.AwaitedPeers(&awaited_);

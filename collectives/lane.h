@@ -81,6 +81,7 @@ class Lane {
   AdaptiveWait wait_;
   std::vector<int> awaited_;
   std::uint64_t counted_bytes_ = 0;
+  TimePoint unexplained_since_ = kNoDeadline;  ///< See Disagreement; kNoDeadline: nothing is.
 
   std::mutex mutex_;
   std::thread::id taken_by_;                 // Guarded: who runs taken_.

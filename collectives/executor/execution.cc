@@ -22,15 +22,6 @@ Execution::Execution(Transport& transport, int lane)
       factors_(static_cast<std::size_t>(transport.ranks()), 1.0),
       sources_(static_cast<std::size_t>(transport.ranks())) {}
 
-bool Execution::MayArrive() {
-  if (!refused_) return true;
-  for (int peer = 0; peer < transport_.ranks(); ++peer)
-    if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) return false;
-  refused_ = false;
-  ++progress_;
-  return true;
-}
-
 Status Execution::Start(const Invocation& invocation) {
   TIDEGATE_CHECK(!running_ && !refused_);
   call_ = invocation;
@@ -74,17 +65,6 @@ Status Execution::Start(const Invocation& invocation) {
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
   transport_.Arrive(lane_, index_, call_.fingerprint, call_.splits);
   return Status();
-}
-
-void Execution::Refuse(const Fingerprint& fingerprint) {
-  TIDEGATE_CHECK(!running_ && !refused_);
-  ++index_;
-  // Nobody's arrival was waited for, so nothing is known about who still reads which slot.
-  last_use_.fill(index_);
-  refused_ = true;
-  call_.fingerprint = fingerprint;
-  call_.fingerprint.refused = 1;
-  transport_.Arrive(lane_, index_, call_.fingerprint, {});
 }
 
 Status Execution::ReserveStage(std::size_t longest) {
@@ -146,63 +126,6 @@ bool Execution::NeedsArrivals(const Step& step, std::int64_t chunk) const {
       return true;
   }
   return true;
-}
-
-bool Execution::CheckArrivals(Status* mismatch) {
-  while (arrival_cursor_ < transport_.ranks()) {
-    if (arrival_cursor_ != rank_) {
-      if (!transport_.HasArrived(lane_, arrival_cursor_, index_)) return false;
-      *mismatch = CompareWith(arrival_cursor_);
-      if (!mismatch->ok()) return false;
-    }
-    ++arrival_cursor_;
-    ++progress_;
-    if (arrival_cursor_ == transport_.ranks() && !call_.splits.empty()) {
-      *mismatch = CompareSplits();
-      if (!mismatch->ok()) return false;
-    }
-  }
-  return true;
-}
-
-/// Every rank checks every pair, so that all of them fail and none completes.
-Status Execution::CompareSplits() {
-  const int ranks = transport_.ranks();
-  for (int from = 0; from < ranks; ++from) {
-    for (int to = 0; to < ranks; ++to) {
-      const std::uint64_t sent = transport_.SplitOf(lane_, from, index_, to);
-      const std::uint64_t expected = transport_.SplitOf(lane_, to, index_, ranks + from);
-      if (sent != expected)
-        return Status(StatusCode::kMismatch,
-                      "all_to_all splits differ: " + transport_.DescribePeer(from) + " sends " +
-                          std::to_string(sent) + " bytes to " + transport_.DescribePeer(to) +
-                          ", which expects " + std::to_string(expected) + ", in " +
-                          Describe(call_.fingerprint));
-    }
-  }
-  return Status();
-}
-
-Status Execution::CompareWith(int peer) {
-  const Fingerprint theirs = transport_.ArrivalOf(lane_, peer, index_);
-  const Fingerprint& ours = call_.fingerprint;
-  if (theirs.refused != 0)
-    return Status(StatusCode::kMismatch,
-                  transport_.DescribePeer(peer) + " refused its own call of " +
-                      std::string(NameOf(theirs.collective)) + " seq " +
-                      std::to_string(theirs.sequence) + " as wrong, while rank " +
-                      std::to_string(rank_) + " called " + Describe(ours) +
-                      "; see the error of rank " + std::to_string(peer));
-  if (!Matches(ours, theirs))
-    return Status(StatusCode::kMismatch,
-                  "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +
-                      Describe(theirs) + ", rank " + std::to_string(rank_) + " called " +
-                      Describe(ours) +
-                      (theirs.layout != ours.layout && theirs.elements == ours.elements
-                           ? "; the sizes of their parts differ"
-                           : ""));
-  factors_[static_cast<std::size_t>(peer)] = theirs.factor;
-  return Status();
 }
 
 bool Execution::Exists(const Step& step, std::int64_t chunk) const {
@@ -294,35 +217,6 @@ std::size_t Execution::SlotStride() const { return transport_.stage_bytes() / kS
 
 std::uint64_t Execution::WordFor(std::int64_t chunk) const {
   return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;
-}
-
-bool Execution::AwaitsPeers() const { return running_ || refused_; }
-
-void Execution::AwaitedPeers(std::vector<int>* peers) const {
-  peers->clear();
-  if (!AwaitsPeers()) return;
-  for (int peer = 0; peer < transport_.ranks(); ++peer)
-    if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) peers->push_back(peer);
-  if (!running_ || !peers->empty() || iteration_ >= iterations_) return;
-  const Step& step = call_.schedule->steps[next_step_];
-  if (step.kind != StepKind::kWait) return;
-  const std::uint64_t word = WordFor(iteration_ - step.lag + step.wait_offset);
-  for (int peer = 0; peer < transport_.ranks(); ++peer)
-    if (peer != rank_ && (step.peer == kAllPeers || step.peer == peer) &&
-        !transport_.HasReached(lane_, peer, step.channel, word))
-      peers->push_back(peer);
-}
-
-int Execution::PeerInOtherLane(Fingerprint* theirs) const {
-  if (!AwaitsPeers()) return -1;
-  for (int peer = 0; peer < transport_.ranks(); ++peer) {
-    if (peer == rank_ || transport_.HasArrived(lane_, peer, index_)) continue;
-    for (int lane = 0; lane < kLanes; ++lane)
-      if (lane != lane_ && transport_.LatestArrival(lane, peer, theirs) &&
-          theirs->sequence == call_.fingerprint.sequence)
-        return peer;
-  }
-  return -1;
 }
 
 }  // namespace tidegate

@@ -27,6 +27,15 @@ struct Invocation {
   bool streaming = false;   ///< Outputs bypass the cache.
 };
 
+/// A peer whose calls are not those of this rank.
+struct Disagreement {
+  int peer = -1;
+  /// False: the call that went to the other lane, the peer's or this rank's own, has not shown up
+  /// there yet, so that `mismatch` lacks it. It will unless its rank has stopped.
+  bool explained = true;
+  Status mismatch;  ///< Names both ranks and both calls.
+};
+
 /// Runs the operations of one lane of one rank, one after the other, over any Transport. Executions
 /// are resumable: Advance never blocks but returns where it would have to wait, so that one thread
 /// can serve many lanes. Nothing is allocated per chunk or, once warm, per operation. One thread at
@@ -56,9 +65,10 @@ class Execution {
 
   /// While blocked: the peers being waited for.
   void AwaitedPeers(std::vector<int>* peers) const;
-  /// While blocked before the call was matched: a peer that made another call under the same number
-  /// in another lane. -1 when there is none.
-  int PeerInOtherLane(Fingerprint* theirs) const;
+  /// While blocked: a peer, not only the next in order, that made another call under the number of
+  /// this one, in whatever lane, or a call of another number in the place of this one. False when
+  /// there is none.
+  bool FindDisagreement(Disagreement* found) const;
 
   /// Grows with every step and every arrival seen: unchanged over an Advance means no progress.
   std::uint64_t progress() const { return progress_; }
@@ -70,6 +80,8 @@ class Execution {
   bool CheckArrivals(Status* mismatch);
   Status CompareWith(int peer);
   Status CompareSplits();
+  Status DifferentCalls(int peer, const Fingerprint& theirs, const Fingerprint& ours) const;
+  bool CallInOtherLane(int rank, std::uint64_t sequence, Fingerprint* call) const;
   bool RunStep(const Step& step, std::int64_t chunk);
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
   void Move(const Step& step, std::int64_t chunk);

@@ -11,81 +11,23 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/communicator_impl.h"
 #include "collectives/schedule/builder.h"
-#include "collectives/transport/loopback/loopback.h"
 #include "tests/unit/collectives/support/collective_case.h"
+#include "tests/unit/collectives/support/local_group.h"
 
 namespace tidegate {
 namespace {
 
 using testing::AllCases;
+using testing::Barrier;
+using testing::BlockOf;
 using testing::CaseMemory;
 using testing::CollectiveCase;
+using testing::LocalGroup;
+using testing::SumOf;
 using namespace std::chrono_literals;
 
-constexpr std::size_t kStageBytes = 16384;
 constexpr int kChunkElements = 1024;
-
-/// The communicators of all ranks of one group, in one process.
-class LocalGroup {
- public:
-  explicit LocalGroup(int ranks, Nanoseconds timeout = 60s,
-                      AlgorithmTable table = AlgorithmTable::Default(),
-                      Nanoseconds shutdown_timeout = 100ms)
-      : group_(std::make_shared<LoopbackGroup>(ranks, kStageBytes)),
-        doorbell_(std::make_shared<Doorbell>()) {
-    group_->set_wake([doorbell = doorbell_] { doorbell->Ring(); });
-    for (int rank = 0; rank < ranks; ++rank) {
-      CommunicatorOptions options;
-      options.group_name = "test";
-      options.rank = rank;
-      options.ranks = ranks;
-      options.timeout = timeout;
-      options.config.stage_bytes = kStageBytes;
-      options.config.shutdown_timeout = shutdown_timeout;
-      ranks_.push_back(CommunicatorImpl::Make(
-          std::move(options),
-          Membership{[this, rank](TimePoint, const std::atomic<bool>&) -> Result<Attachment> {
-            return Attachment{.transport = {group_, &group_->transport(rank)},
-                              .doorbell = doorbell_,
-                              .max_sleep = [] { return Nanoseconds(100ms); },
-                              .oversubscribed = true};
-          }},
-          table));
-    }
-  }
-
-  Communicator& operator[](int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
-
-  /// Runs `body` for every rank on a thread of its own.
-  void RunAll(const std::function<void(int rank, Communicator& communicator)>& body) {
-    std::vector<std::thread> threads;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-      threads.emplace_back([&, rank] { body(static_cast<int>(rank), *ranks_[rank]); });
-    for (std::thread& thread : threads) thread.join();
-  }
-
- private:
-  std::shared_ptr<LoopbackGroup> group_;
-  std::shared_ptr<Doorbell> doorbell_;
-  std::vector<std::shared_ptr<CommunicatorImpl>> ranks_;
-};
-
-CollectiveRequest Barrier() { return {.collective = Collective::kBarrier}; }
-
-Block BlockOf(std::vector<std::int32_t>& values) {
-  return {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(std::int32_t)};
-}
-
-/// all_reduce(SUM) of `values` in place.
-CollectiveRequest SumOf(std::vector<std::int32_t>& values) {
-  return {.collective = Collective::kAllReduce,
-          .dtype = DataType::kInt32,
-          .reduce_op = ReduceOp::kSum,
-          .inputs = {BlockOf(values)},
-          .outputs = {BlockOf(values)}};
-}
 
 class CommunicatorTest : public ::testing::TestWithParam<int> {};
 

@@ -203,18 +203,6 @@ TEST_F(MismatchTest, ARefusalFailsThePeer) {
   EXPECT_NE(outcome.status().message().find("refused"), std::string::npos);
 }
 
-TEST_F(MismatchTest, ACallInTheOtherLaneIsFound) {
-  Execution other(group_.transport(1), 1);
-  Fingerprint fingerprint;
-  fingerprint.sequence = 1;
-  fingerprint.collective = Collective::kReduceScatter;
-  other.Refuse(fingerprint);
-  ASSERT_TRUE(Begin(0, {Collective::kAllGather, ReduceOp::kNone, 2, -1, {4, 4}, 1}).ok());
-  Fingerprint theirs;
-  EXPECT_EQ(executions_[0].PeerInOtherLane(&theirs), 1);
-  EXPECT_EQ(theirs.collective, Collective::kReduceScatter);
-}
-
 TEST_F(MismatchTest, NamesThePeersItWaitsFor) {
   ASSERT_TRUE(Begin(0, {Collective::kAllGather, ReduceOp::kNone, 2, -1, {4, 4}, 1}).ok());
   std::vector<int> peers;

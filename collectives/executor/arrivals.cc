@@ -1,0 +1,157 @@
+// What an Execution tells its peers about its calls, and what it makes of what they tell.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "collectives/executor/execution.h"
+#include "common/check.h"
+
+namespace tidegate {
+
+bool Execution::MayArrive() {
+  if (!refused_) return true;
+  for (int peer = 0; peer < transport_.ranks(); ++peer)
+    if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) return false;
+  refused_ = false;
+  ++progress_;
+  return true;
+}
+
+void Execution::Refuse(const Fingerprint& fingerprint) {
+  TIDEGATE_CHECK(!running_ && !refused_);
+  ++index_;
+  // Nobody's arrival was waited for, so nothing is known about who still reads which slot.
+  last_use_.fill(index_);
+  refused_ = true;
+  call_.fingerprint = fingerprint;
+  call_.fingerprint.refused = 1;
+  transport_.Arrive(lane_, index_, call_.fingerprint, {});
+}
+
+bool Execution::CheckArrivals(Status* mismatch) {
+  while (arrival_cursor_ < transport_.ranks()) {
+    if (arrival_cursor_ != rank_) {
+      if (!transport_.HasArrived(lane_, arrival_cursor_, index_)) return false;
+      // Calls of different numbers never match; what to say about them takes a look at the other
+      // lane, which FindDisagreement takes.
+      if (transport_.ArrivalOf(lane_, arrival_cursor_, index_).sequence !=
+          call_.fingerprint.sequence)
+        return false;
+      *mismatch = CompareWith(arrival_cursor_);
+      if (!mismatch->ok()) return false;
+    }
+    ++arrival_cursor_;
+    ++progress_;
+    if (arrival_cursor_ == transport_.ranks() && !call_.splits.empty()) {
+      *mismatch = CompareSplits();
+      if (!mismatch->ok()) return false;
+    }
+  }
+  return true;
+}
+
+/// Every rank checks every pair, so that all of them fail and none completes.
+Status Execution::CompareSplits() {
+  const int ranks = transport_.ranks();
+  for (int from = 0; from < ranks; ++from) {
+    for (int to = 0; to < ranks; ++to) {
+      const std::uint64_t sent = transport_.SplitOf(lane_, from, index_, to);
+      const std::uint64_t expected = transport_.SplitOf(lane_, to, index_, ranks + from);
+      if (sent != expected)
+        return Status(StatusCode::kMismatch,
+                      "all_to_all splits differ: " + transport_.DescribePeer(from) + " sends " +
+                          std::to_string(sent) + " bytes to " + transport_.DescribePeer(to) +
+                          ", which expects " + std::to_string(expected) + ", in " +
+                          Describe(call_.fingerprint));
+    }
+  }
+  return Status();
+}
+
+Status Execution::CompareWith(int peer) {
+  const Fingerprint theirs = transport_.ArrivalOf(lane_, peer, index_);
+  if (theirs.refused != 0 || !Matches(call_.fingerprint, theirs))
+    return DifferentCalls(peer, theirs, call_.fingerprint);
+  factors_[static_cast<std::size_t>(peer)] = theirs.factor;
+  return Status();
+}
+
+Status Execution::DifferentCalls(int peer, const Fingerprint& theirs,
+                                 const Fingerprint& ours) const {
+  if (theirs.refused != 0)
+    return Status(StatusCode::kMismatch,
+                  transport_.DescribePeer(peer) + " refused its own call of " +
+                      std::string(NameOf(theirs.collective)) + " seq " +
+                      std::to_string(theirs.sequence) + " as wrong, while rank " +
+                      std::to_string(rank_) + " called " + Describe(ours) +
+                      "; see the error of rank " + std::to_string(peer));
+  return Status(StatusCode::kMismatch,
+                "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +
+                    Describe(theirs) + ", rank " + std::to_string(rank_) + " called " +
+                    Describe(ours) +
+                    (theirs.collective == ours.collective && theirs.layout != ours.layout &&
+                             theirs.elements == ours.elements
+                         ? "; the sizes of their parts differ, or what they are coalesced with"
+                         : ""));
+}
+
+bool Execution::AwaitsPeers() const { return running_ || refused_; }
+
+void Execution::AwaitedPeers(std::vector<int>* peers) const {
+  peers->clear();
+  if (!AwaitsPeers()) return;
+  for (int peer = 0; peer < transport_.ranks(); ++peer)
+    if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) peers->push_back(peer);
+  if (!running_ || !peers->empty() || iteration_ >= iterations_) return;
+  const Step& step = call_.schedule->steps[next_step_];
+  if (step.kind != StepKind::kWait) return;
+  const std::uint64_t word = WordFor(iteration_ - step.lag + step.wait_offset);
+  for (int peer = 0; peer < transport_.ranks(); ++peer)
+    if (peer != rank_ && (step.peer == kAllPeers || step.peer == peer) &&
+        !transport_.HasReached(lane_, peer, step.channel, word))
+      peers->push_back(peer);
+}
+
+bool Execution::FindDisagreement(Disagreement* found) const {
+  if (!AwaitsPeers()) return false;
+  const Fingerprint& ours = call_.fingerprint;
+  bool any = false;
+  for (int peer = 0; peer < transport_.ranks(); ++peer) {
+    if (peer == rank_ || (running_ && peer < arrival_cursor_)) continue;
+    Fingerprint theirs;
+    Disagreement here;
+    here.peer = peer;
+    if (!transport_.HasArrived(lane_, peer, index_)) {
+      if (!CallInOtherLane(peer, ours.sequence, &theirs)) continue;
+      here.mismatch = DifferentCalls(peer, theirs, ours);
+    } else if (!running_) {
+      continue;  // A refused operation is compared with nothing.
+    } else if (theirs = transport_.ArrivalOf(lane_, peer, index_);
+               theirs.sequence == ours.sequence) {
+      if (theirs.refused == 0 && Matches(ours, theirs)) continue;
+      here.mismatch = DifferentCalls(peer, theirs, ours);
+    } else if (Fingerprint other; theirs.sequence > ours.sequence) {
+      // The peer's call under our number went to the other lane, and the peer on to this one.
+      here.explained = CallInOtherLane(peer, ours.sequence, &other);
+      here.mismatch = DifferentCalls(peer, here.explained ? other : theirs, ours);
+    } else {
+      here.explained = CallInOtherLane(rank_, theirs.sequence, &other);
+      here.mismatch = DifferentCalls(peer, theirs, here.explained ? other : ours);
+    }
+    if (any && !here.explained) continue;
+    any = true;
+    *found = std::move(here);
+    if (found->explained) return true;
+  }
+  return any;
+}
+
+bool Execution::CallInOtherLane(int rank, std::uint64_t sequence, Fingerprint* call) const {
+  for (int lane = 0; lane < kLanes; ++lane)
+    if (lane != lane_ && transport_.LatestArrival(lane, rank, call) && call->sequence == sequence)
+      return true;
+  return false;
+}
+
+}  // namespace tidegate
