@@ -87,6 +87,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  /// Takes the next message of `tag` from whoever sends one; Work::sourceRank tells who it was.
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
   /// Nothing to agree on: every group counts from 0.
   void setSequenceNumberForGroup() override {}
@@ -108,7 +110,7 @@ class ProcessGroupTidegate final : public c10d::Backend {
   WorkPtr Submit(const CallKind& kind, CallBuilder& builder, bool async,
                  std::chrono::milliseconds timeout);
   WorkPtr Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag);
-  Status CheckTransfer(const Tensors& tensors, int peer) const;
+  Status CheckTransfer(const CallKind& kind, const Tensors& tensors, int peer) const;
   /// The reason with operation, group and rank.
   Status Explain(const CallKind& kind, const Status& reason) const;
 

@@ -19,6 +19,9 @@ using c10d::OpType;
 
 constexpr CallKind kSend{"tidegate:send", OpType::SEND, Collective::kBarrier};
 constexpr CallKind kReceive{"tidegate:recv", OpType::RECV, Collective::kBarrier};
+// Spelled as c10d's tools and tests look for it.
+constexpr CallKind kReceiveAnySource{"tidegate:recvAnySource", OpType::RECVANYSOURCE,
+                                     Collective::kBarrier};
 
 }  // namespace
 
@@ -30,10 +33,14 @@ auto ProcessGroupTidegate::recv(Tensors& tensors, int peer, int tag) -> WorkPtr 
   return Transfer(kReceive, tensors, peer, tag);
 }
 
+auto ProcessGroupTidegate::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
+  return Transfer(kReceiveAnySource, tensors, kAnySource, tag);
+}
+
 auto ProcessGroupTidegate::Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag)
     -> WorkPtr {
   const GilRelease released;
-  const Status status = CheckTransfer(tensors, peer);
+  const Status status = CheckTransfer(kind, tensors, peer);
   const Result<DataType> dtype = status.ok() ? DataTypeOf(tensors[0]) : status;
   // No call of Refuse: a peer matches by tag and may yet get what it waits for.
   if (!dtype.ok()) ThrowStatus(Explain(kind, dtype.status()));
@@ -49,9 +56,14 @@ auto ProcessGroupTidegate::Transfer(const CallKind& kind, const Tensors& tensors
   return work;
 }
 
-Status ProcessGroupTidegate::CheckTransfer(const Tensors& tensors, int peer) const {
+Status ProcessGroupTidegate::CheckTransfer(const CallKind& kind, const Tensors& tensors,
+                                           int peer) const {
   TIDEGATE_RETURN_IF_ERROR(CheckLength(tensors.size(), 1, "the list of tensors"));
   TIDEGATE_RETURN_IF_ERROR(CheckTensor(tensors[0], "tensor"));
+  if (kind.op_type == OpType::RECVANYSOURCE) {
+    if (size_ > 1) return Status();
+    return Status(StatusCode::kInvalidArgument, "there is no other rank to receive from");
+  }
   TIDEGATE_RETURN_IF_ERROR(CheckRank(peer, size_, "peer"));
   if (peer != rank_) return Status();
   return Status(StatusCode::kInvalidArgument,

@@ -101,6 +101,18 @@ c10::intrusive_ptr<Future> TidegateWork::getFuture() {
 
 std::uint64_t TidegateWork::getSequencenumber() const { return operation_->sequence(); }
 
+int TidegateWork::sourceRank() const {
+  if (operation_->done() && operation_->source() >= 0) return operation_->source();
+  const bool receive =
+      kind_.op_type == c10d::OpType::RECV || kind_.op_type == c10d::OpType::RECVANYSOURCE;
+  ThrowStatus(Status(StatusCode::kInvalidArgument,
+                     std::string(kind_.name()) + " seq " + std::to_string(operation_->sequence()) +
+                         " of group " + communicator_->group_name() + ", rank " +
+                         std::to_string(communicator_->rank()) +
+                         (receive ? ": no message has arrived yet; wait for the work first"
+                                  : ": only a receive has a source")));
+}
+
 void TidegateWork::Watch() {
   future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
   operation_->OnDone(Completion{operation_, std::exchange(recordFunctionEndCallback_, nullptr),

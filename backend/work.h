@@ -41,6 +41,9 @@ class TidegateWork final : public c10d::Work {
   /// A list of the results; completed on the callback thread, or here when already done.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override;
+  /// Rank in the group whose message a receive got. Throws before that is known and for any other
+  /// kind of call.
+  int sourceRank() const override;
 
  private:
   /// Makes the future and ties it, with the end of the profiler's event, to the operation.

@@ -41,7 +41,8 @@ struct SubmitOptions {
 ///
 /// Order: collectives run in two lanes, reductions in one and the rest in the other, each in order
 /// of submission; one whose buffers overlap an unfinished one of the other lane waits for it, and a
-/// barrier for everything before it. Sends and receives are matched per peer and tag, in order.
+/// barrier for everything before it. Sends and receives are matched per peer and tag, in order (see
+/// point_to_point.h).
 class Communicator {
  public:
   /// kInvalidArgument for a rank outside [0, ranks) or more than 64 ranks.
@@ -66,6 +67,7 @@ class Communicator {
   /// `dtype` is part of the match: both ends must agree on it and on the bytes.
   virtual std::shared_ptr<Operation> Send(Block data, DataType dtype, int peer, std::int64_t tag,
                                           SubmitOptions options) = 0;
+  /// `peer` may be kAnySource; Operation::source() then tells whose message it was.
   virtual std::shared_ptr<Operation> Receive(Block data, DataType dtype, int peer, std::int64_t tag,
                                              SubmitOptions options) = 0;
 

@@ -270,7 +270,9 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
                                                       const SubmitOptions& options) {
   if (Status usable = Usable(); !usable.ok())
     return FailedOperation(name, transfer_sequence_ + 1, std::move(usable));
-  if (peer < 0 || peer >= ranks() || peer == rank())
+  const bool sends = std::string_view(name) == "send";
+  const bool any_source = !sends && peer == kAnySource && ranks() > 1;
+  if (!any_source && (peer < 0 || peer >= ranks() || peer == rank()))
     return FailedOperation(
         name, transfer_sequence_ + 1,
         Status(StatusCode::kInvalidArgument, "peer " + std::to_string(peer) +
@@ -295,7 +297,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
     std::erase_if(transfers_, [](const auto& earlier) { return earlier->done(); });
     transfers_.push_back(operation);
     PointToPoint& point_to_point = joined.value()->point_to_point;
-    if (std::string_view(name) == "send") {
+    if (sends) {
       point_to_point.PostSend(std::move(transfer));
     } else {
       point_to_point.PostReceive(std::move(transfer));

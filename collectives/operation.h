@@ -14,6 +14,9 @@
 
 namespace tidegate {
 
+/// In place of a peer: a receive takes a message from whichever rank sends one.
+inline constexpr int kAnySource = -1;
+
 /// One call of a user: one collective, several coalesced ones, or a send or receive. Shared between
 /// the user's handle and whoever drives it, hence the shared_ptr; it finishes even when the handle
 /// is dropped. Thread-safe.
@@ -30,6 +33,11 @@ class Operation {
   const std::string& name() const { return name_; }
   /// Group-wide number of the (first) collective; for send and recv their number in the group.
   std::uint64_t sequence() const { return sequence_; }
+
+  /// Rank in the group that a receive got its message from; -1 for all else and before it is done.
+  int source() const { return source_.load(std::memory_order_relaxed); }
+  /// For the driver, before Complete.
+  void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
 
   bool done() const { return state_.load(std::memory_order_acquire) == kDone; }
   /// The outcome. REQUIRES: done().
@@ -60,6 +68,7 @@ class Operation {
   const std::function<void(const std::string&)> abort_;
   Status status_;  // Written before state_ becomes kDone (release), read after (acquire).
   std::atomic<std::uint32_t> state_{kPending};
+  std::atomic<int> source_{-1};
   std::mutex mutex_;
   std::function<void()> callback_;  // Guarded by mutex_.
   // Held while the buffers are dropped, so that nobody returns from Wait before they are. Never

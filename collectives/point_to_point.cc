@@ -7,15 +7,13 @@
 #include "common/units.h"
 
 namespace tidegate {
-namespace {
 
 std::string Describe(const Transfer& transfer) {
   return transfer.operation->name() + "(" + std::string(NameOf(transfer.dtype)) + ", " +
          std::to_string(transfer.data.bytes) + " bytes, tag " + std::to_string(transfer.tag) +
-         ") seq " + std::to_string(transfer.operation->sequence());
+         (transfer.peer == kAnySource ? ", from any rank" : "") + ") seq " +
+         std::to_string(transfer.operation->sequence());
 }
-
-}  // namespace
 
 PointToPoint::PointToPoint(GroupContext& context, const Clock& clock)
     : context_(context), clock_(clock), peers_(static_cast<std::size_t>(context.ranks())) {}
@@ -45,12 +43,23 @@ void PointToPoint::TakePosted() {
     peer.sends.push_back({std::move(transfer), number});
   }
   for (Transfer& transfer : posted_receives_) {
-    Peer& peer = peers_[static_cast<std::size_t>(transfer.peer)];
-    const std::uint64_t number = peer.receives_by_tag[transfer.tag]++;
-    peer.receives.emplace(peer.next_id++, Receive{std::move(transfer), number});
+    const auto open = open_.find(transfer.tag);
+    if (open != open_.end()) {
+      open->second.push_back(std::move(transfer));
+    } else if (transfer.peer == kAnySource) {
+      open_[transfer.tag].push_back(std::move(transfer));
+    } else {
+      Number(std::move(transfer));
+    }
   }
   posted_sends_.clear();
   posted_receives_.clear();
+}
+
+void PointToPoint::Number(Transfer receive) {
+  Peer& peer = peers_[static_cast<std::size_t>(receive.peer)];
+  const std::uint64_t number = peer.receives_by_tag[receive.tag]++;
+  peer.receives.emplace(peer.next_id++, Receive{std::move(receive), number});
 }
 
 DriveResult PointToPoint::Drive(FinishedOperations* finished) {
@@ -62,9 +71,16 @@ DriveResult PointToPoint::Drive(FinishedOperations* finished) {
     result.progressed = true;
     return result;
   }
+  if (!open_.empty()) {
+    const std::vector<bool> left = RanksThatLeft();
+    result.progressed = MatchAnySource();
+    if (!result.progressed) result.progressed = CheckAnySource(left, finished);
+    for (const auto& [tag, receives] : open_)
+      for (const Transfer& receive : receives)
+        result.deadline = std::min(result.deadline, receive.deadline);
+  }
   for (int rank = 0; rank < context_.ranks(); ++rank) {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
-
     if (rank == context_.rank() || (peer.sends.empty() && peer.receives.empty())) continue;
     const bool had_left = context_.transport().HasLeft(rank);
     const bool progressed = DrivePeer(rank, peer, finished);
@@ -79,13 +95,14 @@ DriveResult PointToPoint::Drive(FinishedOperations* finished) {
 }
 
 bool PointToPoint::DrivePeer(int rank, Peer& peer, FinishedOperations* finished) {
-  const Status committed = context_.transport().CommitPair(rank);
+  const Status committed = context_.transport().CommitPair(rank, /*sends=*/!peer.sends.empty());
   if (!committed.ok()) {
     context_.Fail(committed.code(), context_.rank(), committed.message());
     return true;
   }
   bool progressed = Announce(rank, peer);
   progressed = TakeAnnouncements(rank, peer) || progressed;
+  progressed = Offer(rank, peer) || progressed;
   progressed = Match(rank, peer) || progressed;
   progressed = StreamOut(rank, peer, finished) || progressed;
   progressed = StreamIn(rank, peer, finished) || progressed;
@@ -106,7 +123,7 @@ bool PointToPoint::Announce(int rank, Peer& peer) {
                                                     receive.data.bytes,
                                                     id,
                                                     static_cast<std::uint32_t>(receive.dtype),
-                                                    0};
+                                                    PostedReceive::kReceive};
     channel.posts_written.store(written + 1, std::memory_order_release);
     receive.announced = true;
     progressed = true;
@@ -119,8 +136,22 @@ bool PointToPoint::TakeAnnouncements(int rank, Peer& peer) {
   const std::uint64_t written = channel.posts_written.load(std::memory_order_acquire);
   std::uint64_t read = channel.posts_read.load(std::memory_order_relaxed);
   if (read == written) return false;
-  if (written - read > PairChannel::kPosts) return FailCorrupt(rank, "announced receives", written);
-  for (; read < written; ++read) peer.wanted.push_back(channel.posts[read % PairChannel::kPosts]);
+  if (written - read > PairChannel::kPosts)
+    return FailCorrupt(rank, "claims to have announced " + std::to_string(written) +
+                                 " receives, more than the channel holds");
+  for (; read < written; ++read) {
+    const PostedReceive post = channel.posts[read % PairChannel::kPosts];
+    if (post.kind == PostedReceive::kQuestion) {
+      peer.questions[post.tag] = post.number;
+    } else if (post.kind == PostedReceive::kReceive) {
+      const auto question = peer.questions.find(post.tag);
+      if (question != peer.questions.end() && question->second <= post.number)
+        peer.questions.erase(question);
+      peer.wanted.push_back(post);
+    } else {
+      return FailCorrupt(rank, "announced something of unknown kind " + std::to_string(post.kind));
+    }
+  }
   channel.posts_read.store(read, std::memory_order_release);
   return true;
 }
@@ -188,20 +219,19 @@ bool PointToPoint::StreamIn(int rank, Peer& peer, FinishedOperations* finished) 
   PairChannel& channel = context_.transport().Pair(rank, context_.rank());
   const std::uint64_t written = channel.pieces_written.load(std::memory_order_acquire);
   std::uint64_t read = channel.pieces_read.load(std::memory_order_relaxed);
-  if (written - read > PairChannel::kPieces) return FailCorrupt(rank, "pieces", written);
+  if (written - read > PairChannel::kPieces)
+    return FailCorrupt(rank, "claims to have written " + std::to_string(written) +
+                                 " pieces, more than the channel holds");
   bool progressed = false;
   for (; read < written; progressed = true) {
     const std::size_t slot = read % PairChannel::kPieces;
     const PieceHeader header = channel.piece_headers[slot];
     const auto found = peer.receives.find(header.id);
     if (found == peer.receives.end() ||
-        header.bytes > found->second.data.bytes - found->second.received) {
-      context_.Fail(StatusCode::kInternal, rank,
-                    context_.transport().DescribePeer(rank) + " sent a piece of " +
-                        std::to_string(header.bytes) + " bytes that answers no receive of rank " +
-                        std::to_string(context_.rank()));
-      return true;
-    }
+        header.bytes > found->second.data.bytes - found->second.received)
+      return FailCorrupt(rank, "sent a piece of " + std::to_string(header.bytes) +
+                                   " bytes that answers no receive of rank " +
+                                   std::to_string(context_.rank()));
     Receive& receive = found->second;
     if (header.bytes > 0)
       std::memcpy(receive.data.data + receive.received, channel.pieces[slot], header.bytes);
@@ -209,6 +239,7 @@ bool PointToPoint::StreamIn(int rank, Peer& peer, FinishedOperations* finished) 
     context_.statistics().CountSharedMemory(header.bytes);
     channel.pieces_read.store(++read, std::memory_order_release);
     if (receive.received < receive.data.bytes) continue;
+    receive.operation->set_source(rank);
     Finish(receive, Status(), finished);
     peer.receives.erase(found);
   }
@@ -219,12 +250,13 @@ bool PointToPoint::StreamIn(int rank, Peer& peer, FinishedOperations* finished) 
 void PointToPoint::CheckWaits(int rank, Peer& peer, bool had_left, FinishedOperations* finished) {
   if (had_left) {
     const auto gone = [&](const Transfer& transfer) {
-      Finish(
-          transfer,
-          context_.Explain(Describe(transfer), Status(StatusCode::kPeerLost,
-                                                      context_.transport().DescribePeer(rank) +
-                                                          " left the group before it took part")),
-          finished);
+      Finish(transfer,
+             context_.Explain(
+                 Describe(transfer),
+                 Status(StatusCode::kPeerLost, context_.transport().DescribePeer(rank) +
+                                                   " left the group before it took part; see "
+                                                   "that process's own output")),
+             finished);
     };
     for (const Send& send : peer.sends) gone(send);
     for (const auto& [id, receive] : peer.receives) gone(receive);
@@ -249,10 +281,8 @@ void PointToPoint::CheckWaits(int rank, Peer& peer, bool had_left, FinishedOpera
     if (expired(receive)) return;
 }
 
-bool PointToPoint::FailCorrupt(int rank, const char* what, std::uint64_t count) {
-  context_.Fail(StatusCode::kInternal, rank,
-                context_.transport().DescribePeer(rank) + " claims to have written " +
-                    std::to_string(count) + " " + what + ", more than the channel holds");
+bool PointToPoint::FailCorrupt(int rank, const std::string& what) {
+  context_.Fail(StatusCode::kInternal, rank, context_.transport().DescribePeer(rank) + " " + what);
   return true;
 }
 
@@ -265,6 +295,10 @@ void PointToPoint::FailAll(FinishedOperations* finished) {
     peer.receives.clear();
     peer.streaming = false;
   }
+  for (const auto& [tag, receives] : open_)
+    for (const Transfer& receive : receives)
+      Finish(receive, context_.FailureOf(Describe(receive)), finished);
+  open_.clear();
 }
 
 void PointToPoint::Finish(const Transfer& transfer, Status status, FinishedOperations* finished) {

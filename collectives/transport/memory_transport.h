@@ -31,9 +31,10 @@ class MemoryTransport : public Transport {
 
   /// Channel of messages from `from` to `to`, one of which is this rank.
   PairChannel& Pair(int from, int to);
-  /// Makes both channels between this rank and `peer` usable. Must precede their first use;
-  /// idempotent and cheap when repeated.
-  virtual Status CommitPair(int peer) = 0;
+  /// Makes both channels between this rank and `peer` usable, all but the pieces of the outgoing
+  /// one unless this rank `sends`. Must precede their first use; idempotent and cheap when
+  /// repeated.
+  virtual Status CommitPair(int peer, bool sends) = 0;
   /// Wakes every rank that may sleep; a rank with nothing to do goes back to sleep.
   virtual void WakePeers() = 0;
 

@@ -16,7 +16,7 @@ namespace tidegate {
 ///   PairChannel x ranks x ranks | stage x ranks x lanes   (the last two page-aligned)
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 1;
+inline constexpr std::uint32_t kSegmentVersion = 2;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
@@ -63,14 +63,26 @@ struct LaneWords {
   alignas(64) SharedFingerprint arrivals[2];
 };
 
-/// A receive that the receiver has posted, as it tells the sender.
+/// What a receiver tells a sender: a receive that it has posted, or the question whether there is
+/// something to receive.
 struct PostedReceive {
+  enum Kind : std::uint32_t {
+    kReceive = 0,
+    kQuestion = 1,  ///< Only tag and number count: is there a send `number` of this tag?
+  };
+
   std::int64_t tag;
   std::uint64_t number;  ///< n-th receive of this tag from this sender, from 0.
   std::uint64_t bytes;
   std::uint64_t id;  ///< Names the receive in the data that answers it.
   std::uint32_t dtype;
-  std::uint32_t reserved;
+  std::uint32_t kind;
+};
+
+/// The answer to a question: this send has been called and waits for its receive.
+struct OfferedSend {
+  std::int64_t tag;
+  std::uint64_t number;  ///< n-th send of this tag to this receiver, from 0.
 };
 
 /// One piece of the message that answers posted receive `id`.
@@ -79,9 +91,10 @@ struct PieceHeader {
   std::uint64_t bytes;
 };
 
-/// Point-to-point channel from one rank to another: two single-producer single-consumer rings.
+/// Point-to-point channel from one rank to another: three single-producer single-consumer rings.
 struct PairChannel {
   static constexpr std::size_t kPosts = 64;
+  static constexpr std::size_t kOffers = 32;
   static constexpr std::size_t kPieces = 4;
   static constexpr std::size_t kPieceBytes = 64 << 10;
 
@@ -89,10 +102,14 @@ struct PairChannel {
   alignas(64) std::atomic<std::uint64_t> posts_read;      ///< By the sender.
   alignas(64) std::atomic<std::uint64_t> pieces_written;  ///< By the sender.
   alignas(64) std::atomic<std::uint64_t> pieces_read;     ///< By the receiver.
+  alignas(64) std::atomic<std::uint64_t> offers_written;  ///< By the sender.
+  alignas(64) std::atomic<std::uint64_t> offers_read;     ///< By the receiver.
   PostedReceive posts[kPosts];
+  OfferedSend offers[kOffers];
   PieceHeader piece_headers[kPieces];
   alignas(4096) std::byte pieces[kPieces][kPieceBytes];
 };
+static_assert(offsetof(PairChannel, pieces) == 4096, "one page a pair where nothing is sent");
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

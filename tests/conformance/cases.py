@@ -58,6 +58,7 @@ OPS = {
         Op("all_to_all_list", slots=True),
         Op("send_recv", modes=(False,), least_ranks=2),
         Op("isend_irecv", modes=(True,), least_ranks=2),
+        Op("send_recv_any_source", least_ranks=2),
         Op("barrier"),
         Op("all_reduce", reduces=True),
         Op("all_reduce_coalesced", reduces=True),

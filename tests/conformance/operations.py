@@ -305,6 +305,41 @@ def isend_irecv(call: Call) -> list[Expected]:
     return [Expected(f"tag {tag}", outputs[tag], call.input_of(previous, tag)) for tag in tags]
 
 
+def send_recv_any_source(call: Call) -> list[Expected]:
+    """Every rank sends to every other, and receives from whoever comes: once from each.
+
+    Blocking, ranks take turns in receiving; otherwise all receives are open at once.
+    """
+    n, me, tag = call.ranks, call.rank, 9
+    outputs = [call.buffers.output(call.case.count) for _ in range(n - 1)]
+    sources: list[int] = []
+    if call.case.is_async:
+        receives = [dist.irecv(output, tag=tag) for output in outputs]
+        sends = [
+            dist.isend(call.buffers.constant(call.input_of(me, peer)), peer, tag=tag)
+            for peer in range(n)
+            if peer != me
+        ]
+        for work in receives:
+            work.wait()
+            sources.append(work._source_rank())
+        for work in sends:
+            work.wait()
+    else:
+        for receiver in range(n):
+            if me == receiver:
+                sources = [dist.recv(output, tag=tag) for output in outputs]
+            else:
+                source = call.buffers.constant(call.input_of(me, receiver))
+                dist.send(source, receiver, tag=tag)
+    if sorted(sources) != [rank for rank in range(n) if rank != me]:
+        call.complaints.append(f"the messages came from {sources}")
+    return [
+        Expected(f"from {source}", output, call.input_of(source, me))
+        for source, output in zip(sources, outputs, strict=True)
+    ]
+
+
 def barrier(call: Call) -> list[Expected]:
     """Records when this rank arrived and left; the parent compares the ranks."""
     times = []
@@ -445,6 +480,7 @@ ROWS: dict[str, Callable[[Call], list[Expected]]] = {
         all_to_all_list,
         send_recv,
         isend_irecv,
+        send_recv_any_source,
         barrier,
         all_reduce,
         all_reduce_coalesced,

@@ -23,7 +23,7 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
     return MemoryTransport::HasReached(lane, peer, channel, word) && Sees(peer);
   }
   Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
-  Status CommitPair(int) override { return Status(); }
+  Status CommitPair(int, bool) override { return Status(); }
   void WakePeers() override {
     if (group_.wake_) group_.wake_();
   }

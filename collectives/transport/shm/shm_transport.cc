@@ -79,12 +79,13 @@ Status ShmTransport::CommitStage(int lane, std::size_t offset, std::size_t bytes
                     bytes);
 }
 
-Status ShmTransport::CommitPair(int to) {
+Status ShmTransport::CommitPair(int peer, bool sends) {
+  constexpr std::size_t kRings = offsetof(PairChannel, pieces);
   const std::lock_guard lock(pairs_mutex_);
   TIDEGATE_RETURN_IF_ERROR(CommitOnce(segment_.get(), committed_pairs_,
-                                      layout().PairChannelAt(rank(), to), sizeof(PairChannel)));
-  return CommitOnce(segment_.get(), committed_pairs_, layout().PairChannelAt(to, rank()),
-                    offsetof(PairChannel, pieces));
+                                      layout().PairChannelAt(rank(), peer),
+                                      sends ? sizeof(PairChannel) : kRings));
+  return CommitOnce(segment_.get(), committed_pairs_, layout().PairChannelAt(peer, rank()), kRings);
 }
 
 void ShmTransport::WakePeers() {

@@ -72,7 +72,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
 
   Status CommitStage(int lane, std::size_t offset, std::size_t bytes) override;
   /// Both directions between this rank and `to`: what it writes there as sender and as receiver.
-  Status CommitPair(int to) override;
+  Status CommitPair(int peer, bool sends) override;
   /// Rings every linked peer's doorbell and, once the group has failed, this process's own.
   void WakePeers() override;
 

@@ -107,7 +107,8 @@ TEST(AttachTest, PairChannelsAreCommittedInBothDirections) {
   RankProcess creator([&] {
     const std::unique_ptr<ShmTransport> transport = group.Attach(0);
     ASSERT_NE(transport, nullptr);
-    for (int repeat = 0; repeat < 2; ++repeat) ASSERT_TRUE(transport->CommitPair(1).ok());
+    for (int repeat = 0; repeat < 2; ++repeat)
+      ASSERT_TRUE(transport->CommitPair(1, /*sends=*/true).ok());
     transport->Pair(0, 1).pieces[PairChannel::kPieces - 1][0] = std::byte{7};
     transport->Pair(1, 0).posts[PairChannel::kPosts - 1].bytes = 8;
   });

@@ -116,7 +116,7 @@ TEST(DeathTest, OfARankThatOnlySentIsNotCalledIdle) {
           [](const TestGroup& group, int rank, std::unique_ptr<ShmTransport>& transport) {
             transport = group.Attach(rank);
             ASSERT_NE(transport, nullptr);
-            ASSERT_TRUE(transport->CommitPair(1 - rank).ok());
+            ASSERT_TRUE(transport->CommitPair(1 - rank, /*sends=*/true).ok());
             std::atomic<std::uint64_t>& written = transport->Pair(1, 0).pieces_written;
             if (rank == 1) {
               written.store(1, std::memory_order_release);
