@@ -74,6 +74,25 @@ Setting Path(std::string_view name, std::string Config::* field, std::string_vie
   return {name, "path", "any", "none", help, set};
 }
 
+/// "none", or device types separated by commas.
+Setting Devices(std::string_view name, std::string Config::* field, std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    for (std::string_view rest = value; value != "none";) {
+      const std::size_t comma = rest.find(',');
+      const std::string_view device = rest.substr(0, comma);
+      if (device != "cpu" && device != "cuda")
+        return Status(StatusCode::kInvalidArgument,
+                      "\"" + std::string(device) + "\" is no device type that tidegate serves");
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
+    config.*field = value;
+    return Status();
+  };
+  return {name, "devices", "none, or cpu, cuda or both with a comma between them", Config{}.*field,
+          help, set};
+}
+
 struct LevelName {
   std::string_view name;
   LogLevel level;
@@ -120,6 +139,9 @@ const std::vector<Setting>& Table() {
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "
                "them at once."),
+      Devices("TIDEGATE_DEFAULT", &Config::default_devices,
+              "Device types whose default backend is tidegate: what a group gets that is made "
+              "without naming a backend. Read when torch is imported."),
   };
   return table;
 }
@@ -139,23 +161,21 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::vector<std::string> EnvironmentNames() {
-  std::vector<std::string> names;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    names.emplace_back(text.substr(0, text.find('=')));
-  }
-  return names;
+/// Reads the value that `environment` has for `setting`, if any, into `config`.
+Status Apply(const Setting& setting, const std::optional<std::string>& value, Config& config) {
+  if (!value || value->empty()) return Status();
+  const Status status = setting.set(*value, config);
+  if (status.ok()) return status;
+  return Status(StatusCode::kInvalidArgument,
+                std::string(setting.name) + "=" + *value + " is not accepted: " + status.message() +
+                    "; range (" + std::string(setting.type) + "): " + setting.range +
+                    "; correct it, or unset it for the default, " + setting.default_value);
 }
 
 Result<Config> LoadProcessConfig() {
-  Result<Config> config = LoadConfig([](std::string_view name) -> std::optional<std::string> {
-    const char* value = std::getenv(std::string(name).c_str());
-    if (value == nullptr) return std::nullopt;
-    return value;
-  });
+  Result<Config> config = LoadConfig(ProcessEnvironment());
   if (config.ok()) SetLogLevel(config.value().debug);
-  const std::string warnings = UnknownSettingWarnings(EnvironmentNames());
+  const std::string warnings = UnknownSettingWarnings(ProcessEnvironmentNames());
   for (std::size_t begin = 0; begin < warnings.size();) {
     const std::size_t end = warnings.find('\n', begin);
     Log(LogLevel::kWarn, std::string_view(warnings).substr(begin, end - begin));
@@ -181,30 +201,59 @@ std::span<const SettingInfo> Settings() {
 Result<Config> LoadConfig(const Environment& environment) {
   Config config;
   for (const Setting& setting : Table()) {
-    const std::optional<std::string> value = environment(setting.name);
-    if (!value || value->empty()) continue;
-    const Status status = setting.set(*value, config);
-    if (status.ok()) continue;
-    return Status(StatusCode::kInvalidArgument,
-                  std::string(setting.name) + "=" + *value +
-                      " is not accepted: " + status.message() + "; range (" +
-                      std::string(setting.type) + "): " + setting.range +
-                      "; correct it, or unset it for the default, " + setting.default_value);
+    if (Status status = Apply(setting, environment(setting.name), config); !status.ok())
+      return status;
   }
   return config;
 }
 
-std::string UnknownSettingWarnings(std::span<const std::string> names) {
-  std::string warnings;
+std::vector<SettingState> InspectSettings(const Environment& environment) {
+  std::vector<SettingState> states;
+  for (std::size_t i = 0; i < Table().size(); ++i) {
+    Config ignored;
+    std::optional<std::string> value = environment(Table()[i].name);
+    if (value && value->empty()) value.reset();
+    Status status = Apply(Table()[i], value, ignored);
+    states.push_back({Settings()[i], std::move(value), std::move(status)});
+  }
+  return states;
+}
+
+std::vector<UnknownSetting> UnknownSettings(std::span<const std::string> names) {
+  std::vector<UnknownSetting> unknown;
   for (const std::string& name : names) {
     if (!name.starts_with(kPrefix) || name.starts_with(kTestPrefix)) continue;
     const auto distance = [&](const Setting& setting) { return EditDistance(name, setting.name); };
     const Setting& nearest = *std::ranges::min_element(Table(), {}, distance);
-    if (nearest.name == name) continue;
-    warnings += name + " is set but is no setting of tidegate; the nearest is " +
-                std::string(nearest.name) + "\n";
+    if (nearest.name != name) unknown.push_back({name, nearest.name});
+  }
+  return unknown;
+}
+
+std::string UnknownSettingWarnings(std::span<const std::string> names) {
+  std::string warnings;
+  for (const UnknownSetting& setting : UnknownSettings(names)) {
+    warnings += setting.name + " is set but is no setting of tidegate; the nearest is " +
+                std::string(setting.nearest) + "\n";
   }
   return warnings;
+}
+
+Environment ProcessEnvironment() {
+  return [](std::string_view name) -> std::optional<std::string> {
+    const char* value = std::getenv(std::string(name).c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+std::vector<std::string> ProcessEnvironmentNames() {
+  std::vector<std::string> names;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  return names;
 }
 
 Result<Config> ProcessConfig() {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -21,9 +22,12 @@ struct Config {
   std::size_t stage_bytes = 1 << 20;   ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
   std::size_t stream_bytes = 8 << 20;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from.
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
+  /// TIDEGATE_DEFAULT. Acted upon by the Python package when torch is imported, long before there
+  /// is a Config: here it is only checked.
+  std::string default_devices = "none";
 };
 
-/// One row of the table, for `docs/configuration.md` and, later, `tidegate env`.
+/// One row of the table, for `docs/configuration.md` and `tidegate env`.
 struct SettingInfo {
   std::string_view name;   ///< The environment variable.
   std::string_view type;   ///< "bytes", "seconds", "choice", "path".
@@ -40,9 +44,29 @@ using Environment = std::function<std::optional<std::string>(std::string_view na
 /// variable, value and range.
 Result<Config> LoadConfig(const Environment& environment);
 
-/// For each name in `names` that starts with TIDEGATE_ but is no setting: a warning line with the
-/// nearest setting. (TIDEGATE_ names read by the Python layer are in the table too.)
+/// What an environment says about one setting.
+struct SettingState {
+  SettingInfo info;
+  std::optional<std::string> value;  ///< nullopt: unset or empty, the default holds.
+  Status status;                     ///< LoadConfig's error about `value`.
+};
+/// One entry for each of Settings(), in its order.
+std::vector<SettingState> InspectSettings(const Environment& environment);
+
+/// A variable that starts with TIDEGATE_ but is no setting, and the setting that it resembles most.
+struct UnknownSetting {
+  std::string name;
+  std::string_view nearest;
+};
+/// Those among `names`. (TIDEGATE_ names read by the Python layer are in the table too.)
+std::vector<UnknownSetting> UnknownSettings(std::span<const std::string> names);
+
+/// One warning line for each of UnknownSettings(names).
 std::string UnknownSettingWarnings(std::span<const std::string> names);
+
+/// The variables of this process.
+Environment ProcessEnvironment();
+std::vector<std::string> ProcessEnvironmentNames();
 
 /// LoadConfig over the process environment, once per process: the first call sets the log level
 /// and warns about unknown names. Thread-safe.

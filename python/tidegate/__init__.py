@@ -57,18 +57,22 @@ def _register() -> None:
     """Register the name; also the entry point ``torch.distributed.backends`` of torch 2.14+."""
     import torch.distributed as dist
 
+    from tidegate import _default_backend
+
     if not dist.is_available() or _NAME in dist.Backend.backend_list:
         return
     # register_backend claims each device that has no default yet: being the default of a device is
     # the user's choice, never a side effect of having tidegate installed.
     defaults = dict(dist.Backend.default_device_backend_map)
     dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=list(_DEVICES))
+    defaults.update(dict.fromkeys(_default_backend.devices_or_warning(_DEVICES), _NAME))
     dist.Backend.default_device_backend_map.clear()
     dist.Backend.default_device_backend_map.update(defaults)
 
 
 def _create(backend_options: Any, pg_options: Any) -> Backend:
     """Make the backend of one group; c10d calls it with its ``DistributedBackendOptions``."""
-    from tidegate import _backend
+    from tidegate import _backend, _default_backend
 
+    _default_backend.mend_group_being_made()
     return _backend.create(backend_options, pg_options)

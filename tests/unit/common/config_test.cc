@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@ namespace tidegate {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -39,6 +41,7 @@ TEST(ConfigTest, DefaultsAreThoseOfTheStruct) {
   EXPECT_EQ(config.value().stage_bytes, std::size_t{1} << 20);
   EXPECT_EQ(config.value().stream_bytes, std::size_t{8} << 20);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::seconds(10));
+  EXPECT_EQ(config.value().default_devices, "none");
 }
 
 TEST(ConfigTest, ReadsEverySetting) {
@@ -46,13 +49,15 @@ TEST(ConfigTest, ReadsEverySetting) {
                                       {"TIDEGATE_STATS_FILE", "/tmp/stats.jsonl"},
                                       {"TIDEGATE_STAGE_BYTES", "64M"},
                                       {"TIDEGATE_STREAM_BYTES", "1.5GiB"},
-                                      {"TIDEGATE_SHUTDOWN_TIMEOUT", "500ms"}});
+                                      {"TIDEGATE_SHUTDOWN_TIMEOUT", "500ms"},
+                                      {"TIDEGATE_DEFAULT", "cpu,cuda"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().debug, LogLevel::kTrace);
   EXPECT_EQ(config.value().stats_file, "/tmp/stats.jsonl");
   EXPECT_EQ(config.value().stage_bytes, std::size_t{64} << 20);
   EXPECT_EQ(config.value().stream_bytes, std::size_t{3} << 29);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::milliseconds(500));
+  EXPECT_EQ(config.value().default_devices, "cpu,cuda");
 }
 
 TEST(ConfigTest, EmptyValueIsTheDefault) {
@@ -92,6 +97,9 @@ TEST(ConfigTest, BadValueNamesVariableValueRangeAndRemedy) {
       {"TIDEGATE_STREAM_BYTES", "-1", "0 B to 1 TiB"},
       {"TIDEGATE_SHUTDOWN_TIMEOUT", "61m", "0 s to 3600 s"},
       {"TIDEGATE_SHUTDOWN_TIMEOUT", "-1", "0 s to 3600 s"},
+      {"TIDEGATE_DEFAULT", "gpu", "none, or cpu, cuda or both"},
+      {"TIDEGATE_DEFAULT", "cpu,", "none, or cpu, cuda or both"},
+      {"TIDEGATE_DEFAULT", "none,cpu", "none, or cpu, cuda or both"},
   };
   for (const BadValue& bad : bad_values) {
     const Result<Config> config = Load({{bad.name, bad.value}});
@@ -121,6 +129,36 @@ TEST(ConfigTest, EachUnknownNameGetsItsLine) {
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 2);
   EXPECT_THAT(warnings, AllOf(HasSubstr("TIDEGATE_A "), HasSubstr("TIDEGATE_B ")));
   EXPECT_THAT(warnings, Not(HasSubstr("HOME")));
+}
+
+const SettingState& Named(const std::vector<SettingState>& states, std::string_view name) {
+  return *std::ranges::find(states, name,
+                            [](const SettingState& state) { return state.info.name; });
+}
+
+TEST(ConfigTest, InspectionTellsSetFromUnsetAndGoodFromBad) {
+  const std::vector<SettingState> states =
+      InspectSettings([](std::string_view name) -> std::optional<std::string> {
+        if (name == "TIDEGATE_DEBUG") return "";
+        if (name == "TIDEGATE_STAGE_BYTES") return "64M";
+        if (name == "TIDEGATE_STREAM_BYTES") return "lots";
+        return std::nullopt;
+      });
+  ASSERT_EQ(states.size(), Settings().size());
+  EXPECT_EQ(Named(states, "TIDEGATE_DEBUG").value, std::nullopt);
+  EXPECT_EQ(Named(states, "TIDEGATE_STATS_FILE").value, std::nullopt);
+  EXPECT_EQ(Named(states, "TIDEGATE_STAGE_BYTES").value, "64M");
+  EXPECT_TRUE(Named(states, "TIDEGATE_STAGE_BYTES").status.ok());
+  EXPECT_EQ(Named(states, "TIDEGATE_STREAM_BYTES").value, "lots");
+  EXPECT_THAT(Named(states, "TIDEGATE_STREAM_BYTES").status.message(), HasSubstr("=lots"));
+}
+
+TEST(ConfigTest, ProcessEnvironmentIsThatOfTheProcess) {
+  ASSERT_EQ(setenv("TIDEGATE_TEST_PROBE", "here", 1), 0);
+  EXPECT_EQ(ProcessEnvironment()("TIDEGATE_TEST_PROBE"), "here");
+  EXPECT_THAT(ProcessEnvironmentNames(), Contains("TIDEGATE_TEST_PROBE"));
+  ASSERT_EQ(unsetenv("TIDEGATE_TEST_PROBE"), 0);
+  EXPECT_EQ(ProcessEnvironment()("TIDEGATE_TEST_PROBE"), std::nullopt);
 }
 
 /// The documentation's row for `setting`.
