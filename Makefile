@@ -23,7 +23,7 @@ build: ## a .venv in which any script can use the backend
 	@scripts/setup.sh
 
 demo: build ## train a small GPT with FSDP2 over tidegate and compare it with one process
-	@$(VENV_PYTHON) scripts/demo.py
+	@$(VENV_PYTHON) -m tidegate demo --output build/demo
 
 test: ## unit tests, sanitizers and a seeded slice of every matrix (about 12 minutes)
 	@scripts/test.sh
@@ -49,10 +49,10 @@ offline-bundle: ## .offline: what tests/gpu/run.sh needs on a GPU machine withou
 bench-gloo: build ## all-gather and reduce-scatter next to gloo
 	@$(VENV_PYTHON) bench/collectives/compare_gloo.py
 
-lint: ## ruff, clang-format and mypy
+lint: ## ruff, clang-format, mypy and the stub of the shim
 	@scripts/lint.sh
 
-format: ## what ruff and clang-format can put right
+format: ## what ruff, clang-format and the generator of the stub can put right
 	@scripts/lint.sh fix
 
 clean: ## remove the build folder; the environments stay

@@ -6,6 +6,6 @@ folders=()
 for folder in cmake common collectives backend python; do
   [ ! -d "$folder" ] || folders+=("$folder")
 done
-find CMakeLists.txt pyproject.toml "${folders[@]}" \
+find CMakeLists.txt pyproject.toml examples/train_fsdp2.py "${folders[@]}" \
   -type f ! -path '*/__pycache__/*' -print0 2>/dev/null |
   LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1

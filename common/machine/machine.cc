@@ -83,6 +83,17 @@ std::optional<double> QuotaOf(const path& group) {
                ReadLine(group / "cpu.cfs_period_us").value_or(""));
 }
 
+/// What version 1 shows for "no limit" is a number, too: the greatest multiple of a page.
+constexpr std::uint64_t kNoMemoryLimit = std::uint64_t{1} << 62;
+
+/// The memory limit that the control group of directory `group` sets itself, in bytes.
+std::optional<std::uint64_t> MemoryLimitOf(const path& group) {
+  const bool version2 = std::filesystem::exists(group / "memory.max");
+  const auto limit = ReadNumber(group / (version2 ? "memory.max" : "memory.limit_in_bytes"));
+  if (limit && *limit >= kNoMemoryLimit) return std::nullopt;
+  return limit;
+}
+
 /// Bytes that the control group of directory `group` may still take, counting its file cache as
 /// free; nullopt without a limit.
 std::optional<std::uint64_t> MemoryRoomOf(const path& group) {
@@ -155,6 +166,10 @@ std::uint64_t AvailableMemory(const std::string& root) {
   }
   return std::min(available,
                   LeastLimit<std::uint64_t>(root, "memory", &MemoryRoomOf).value_or(kUnknown));
+}
+
+std::optional<std::uint64_t> MemoryLimit(const std::string& root) {
+  return LeastLimit<std::uint64_t>(root, "memory", &MemoryLimitOf);
 }
 
 int UsableCpus(const std::string& root) {

@@ -20,6 +20,9 @@ std::optional<double> CpuQuota(const std::string& root = "/");
 /// greatest value where neither can be read.
 std::uint64_t AvailableMemory(const std::string& root = "/");
 
+/// The least cgroup (v1 or v2) memory limit that binds this process, in bytes; nullopt: none.
+std::optional<std::uint64_t> MemoryLimit(const std::string& root = "/");
+
 /// NUMA nodes with memory, from sysfs; at least 1.
 int NumaNodes(const std::string& root = "/");
 

@@ -1,5 +1,5 @@
 // The Python module _c10d_pt<major><minor>: what python/tidegate/_backend.py calls, and the types
-// that c10d sees. Everything that knows pybind11 is in this file.
+// that c10d sees. Everything that knows pybind11 is in this folder.
 
 #include <atomic>
 #include <chrono>
@@ -19,6 +19,7 @@
 #include "backend/process_group.h"
 #include "collectives/communicator.h"
 #include "common/clock.h"
+#include "python/bindings/inspection.h"
 
 namespace tidegate {
 namespace {
@@ -103,6 +104,7 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
   const py::class_<ProcessGroupTidegate, c10d::Backend, c10::intrusive_ptr<ProcessGroupTidegate>>
       backend(module, "ProcessGroupTidegate");
   BindOptions(backend);
+  BindInspection(module);
 
   module.def("create_backend", &ProcessGroupTidegate::Create,
              py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"),

@@ -37,7 +37,7 @@ def create(backend_options: Any, pg_options: Any) -> Backend:
     Only the fields that every supported torch has are read. ``global_ranks_in_group`` is empty for
     the default group.
     """
-    backend: Backend = _load_shim().create_backend(
+    backend: Backend = load_shim().create_backend(
         backend_options.store,
         backend_options.group_rank,
         backend_options.group_size,
@@ -57,7 +57,11 @@ def stats() -> dict[str, Any]:
     return result
 
 
-def _load_shim() -> ModuleType:
+def load_shim() -> ModuleType:
+    """The shim of the running torch, loaded at the first call; thread-safe.
+
+    RuntimeError where there is none or it cannot be loaded; its text says how to build one.
+    """
     global _shim, _process_with_exit_hook
     with _lock:
         if _shim is None:
@@ -73,7 +77,7 @@ def _import_shim() -> ModuleType:
     running = str(torch.__version__)
     major, minor = running.split(".")[:2]
     name = f"_c10d_pt{major}{minor}"
-    present = _present_shims()
+    present = present_shims()
     if name not in present:
         has = ", ".join(present.values()) or "none"
         raise RuntimeError(
@@ -91,7 +95,7 @@ def _import_shim() -> ModuleType:
         ) from error
 
 
-def _present_shims() -> dict[str, str]:
+def present_shims() -> dict[str, str]:
     """Module name to torch minor version, of every shim in this installation."""
     matches = (
         _SHIM_NAME.fullmatch(module.name) for module in pkgutil.iter_modules(tidegate.__path__)

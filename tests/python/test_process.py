@@ -29,7 +29,7 @@ def test_a_child_of_a_process_with_the_shim_shuts_down_at_exit(tmp_path: Path) -
         """
         import os, sys, torch, torch.distributed as dist
         from tidegate import _backend
-        _backend._load_shim()
+        _backend.load_shim()
         if os.fork() == 0:
             dist.init_process_group("tidegate", init_method="file://" + os.getcwd() + "/store",
                                     rank=0, world_size=1)
@@ -54,7 +54,7 @@ def test_making_a_group_lets_other_threads_run(tmp_path: Path) -> None:
         import torch, torch.distributed as dist
         from tidegate import _backend
         faulthandler.dump_traceback_later(20, exit=True)  # in place of a deadlock
-        _backend._load_shim()
+        _backend.load_shim()
         store = dist.FileStore("store", 2)
         store.set("key", "value")
         held = open("store", "rb")

@@ -138,6 +138,23 @@ TEST_F(MachineTest, AvailableMemoryEndsAtTheLimitOfVersion1) {
   EXPECT_EQ(AvailableMemory(root()), 600u);
 }
 
+TEST_F(MachineTest, MemoryLimitIsTheLeastOnTheWayUp) {
+  EXPECT_EQ(MemoryLimit(root()), std::nullopt);
+  Write("proc/self/cgroup", "0::/pod/job\n");
+  Write("sys/fs/cgroup/pod/job/memory.max", "max\n");
+  EXPECT_EQ(MemoryLimit(root()), std::nullopt);
+  Write("sys/fs/cgroup/pod/memory.max", "1000\n");
+  EXPECT_EQ(MemoryLimit(root()), 1000u);
+}
+
+TEST_F(MachineTest, Version1SaysNoMemoryLimitByAHugeNumber) {
+  Write("proc/self/cgroup", "4:memory:/\n");
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(MemoryLimit(root()), std::nullopt);
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000\n");
+  EXPECT_EQ(MemoryLimit(root()), 2000u);
+}
+
 TEST_F(MachineTest, UsableCpusIsTheAffinityMaskWithoutQuota) {
   cpu_set_t mask;
   ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);

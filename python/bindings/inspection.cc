@@ -1,0 +1,64 @@
+#include "python/bindings/inspection.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <pybind11/stl.h>
+
+#include "common/config.h"
+#include "common/machine/machine.h"
+
+namespace tidegate {
+namespace {
+
+py::list DescribeSettings() {
+  py::list settings;
+  for (const SettingState& state : InspectSettings(ProcessEnvironment())) {
+    py::dict setting;
+    setting["name"] = state.info.name;
+    setting["type"] = state.info.type;
+    setting["range"] = state.info.range;
+    setting["default"] = state.info.default_value;
+    setting["meaning"] = state.info.help;
+    setting["value"] = state.value;
+    setting["error"] = state.status.message();
+    settings.append(setting);
+  }
+  return settings;
+}
+
+py::dict NearestOfUnknownSettings() {
+  py::dict nearest;
+  for (const UnknownSetting& setting : UnknownSettings(ProcessEnvironmentNames()))
+    nearest[py::str(setting.name)] = setting.nearest;
+  return nearest;
+}
+
+py::dict DescribeMachine(const std::string& root) {
+  py::dict machine;
+  machine["host_name"] = HostName();
+  machine["usable_cpus"] = UsableCpus(root);
+  machine["cpu_quota"] = CpuQuota(root);
+  machine["available_memory"] = AvailableMemory(root);
+  machine["memory_limit"] = MemoryLimit(root);
+  machine["numa_nodes"] = NumaNodes(root);
+  return machine;
+}
+
+}  // namespace
+
+void BindInspection(py::module_& module) {
+  module.def("settings", &DescribeSettings,
+             "Every setting, in the order of docs/configuration.md: a dictionary of its name, "
+             "type, range, default, meaning, value (None: unset) and error (empty: none).");
+  module.def("unknown_settings", &NearestOfUnknownSettings,
+             "Variables of this process that start with TIDEGATE_ but are no setting, each with "
+             "the name of the setting that it resembles most.");
+  module.def("machine", &DescribeMachine, py::arg("root") = "/",
+             "What this process may use, as the backend sees it: usable_cpus, cpu_quota "
+             "(processors, None: no limit), available_memory and memory_limit (bytes, None: no "
+             "limit), numa_nodes, host_name. `root` replaces / for tests.");
+}
+
+}  // namespace tidegate

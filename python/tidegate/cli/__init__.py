@@ -1,0 +1,1 @@
+"""The `tidegate` command. Nothing here imports torch before a subcommand needs it."""
