@@ -3,14 +3,14 @@
 # the tools can put right themselves.
 . "$(dirname "$0")/common.sh"
 
-scripts/build_tools.sh
-linters=('ruff==0.17.*' 'mypy==2.4.*' 'clang-format==23.1.*')
+scripts/setup.sh  # the stub is made from the built shim
+linters=('ruff==0.17.*' 'mypy==2.4.*' 'clang-format==23.1.*' 'pybind11-stubgen==3.*')
 once linters "${linters[*]}" "linters: ${linters[*]}" "$VENV_PYTHON" -m pip install "${linters[@]}"
 
 if [ "${1:-}" = fix ]; then
-  ruff_check=(--fix) ruff_format=() clang_format=(-i)
+  ruff_check=(--fix) ruff_format=() clang_format=(-i) stubs=()
 else
-  ruff_check=() ruff_format=(--check) clang_format=(--dry-run -Werror)
+  ruff_check=() ruff_format=(--check) clang_format=(--dry-run -Werror) stubs=(--check)
 fi
 
 # All of them run, so that one round of mending is enough.
@@ -20,4 +20,8 @@ status=0
 find common collectives backend python tests \( -name '*.h' -o -name '*.cc' \) -print0 |
   xargs -0 "$VENV/bin/clang-format" "${clang_format[@]}" || status=1
 "$VENV_PYTHON" -m mypy || status=1
+# The stub is that of the default torch's shim.
+if [ "$TORCH" = "$DEFAULT_TORCH" ]; then
+  "$VENV_PYTHON" scripts/stubs.py "${stubs[@]}" || status=1
+fi
 exit "$status"
