@@ -36,7 +36,7 @@ from tests.upstream.loader import load
 from tests.upstream.rewrite import NAME
 from tests.upstream.verdict import LOG_MARK, Result
 
-LOG_TAIL_BYTES = 6000
+LOG_TAIL_BYTES = 40_000
 
 
 class _Verdict(unittest.TestResult):
