@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric_memory
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
@@ -21,6 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffload, CPUOffloadPolicy, fully_shard
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import context_parallel
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.integration import models
@@ -87,6 +89,18 @@ def _to_partial(rank: int) -> None:
     distribute_tensor(torch.ones(4, 4), mesh, [Replicate()]).redistribute(mesh, [Partial()])
 
 
+def _context_parallel(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    length = 8 * dist.get_world_size()
+    query, key, value = (torch.ones(1, 2, length, 16) for _ in range(3))
+    with context_parallel(mesh, buffers=[query, key, value], buffer_seq_dims=[2, 2, 2]):
+        nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def _symmetric_memory(rank: int) -> None:
+    symmetric_memory.rendezvous(torch.ones(4), dist.group.WORLD)
+
+
 # What is tried, the type that torch raises, and a part of its text.
 REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
     "FSDP1 CPUOffload": (_fsdp1_offload, "RuntimeError", "accelerator"),
@@ -102,6 +116,8 @@ REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
     "DDP quantization_pertensor_hook": (_ddp_quantization_hook, "RuntimeError", "IndexError"),
     "DDP batched_powerSGD_hook": (_ddp_batched_power_sgd, "AssertionError", ""),
     "DTensor redistribution to Partial": (_to_partial, "RuntimeError", "internal use only"),
+    "context_parallel": (_context_parallel, "NotImplementedError", "sharding strategy"),
+    "symmetric memory": (_symmetric_memory, "RuntimeError", "does not support device type cpu"),
     "SyncBatchNorm": (_synchronised_batch_norm, "ValueError", "GPU"),
 }
 
