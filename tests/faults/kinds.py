@@ -16,6 +16,7 @@ from tests.faults import (
     kills,
     mismatches,
     ordering,
+    product_rank,
     stalls,
     works,
 )
@@ -24,7 +25,18 @@ from tests.support.processes import ForkServer
 
 MODULES = [
     m.__name__
-    for m in (aborts, endurance, exits, forks, kills, mismatches, ordering, stalls, works)
+    for m in (
+        aborts,
+        endurance,
+        exits,
+        forks,
+        kills,
+        mismatches,
+        ordering,
+        product_rank,
+        stalls,
+        works,
+    )
 ]
 
 
@@ -87,7 +99,7 @@ def run_once(server: ForkServer, kind: Kind, seed: int, index: int) -> Outcome:
 
 def repeat_command(kind: Kind, seed: int, index: int) -> str:
     return (
-        f"python -m tests.faults.campaign --only {kind.name} --seed {seed} --run {index} --verbose"
+        f"python -m tests.faults.campaign --kinds {kind.name} --seed {seed} --run {index} --verbose"
     )
 
 
