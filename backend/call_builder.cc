@@ -10,48 +10,72 @@
 namespace tidegate {
 namespace {
 
-// Fills in the reduction of `op`; the factor of PREMUL_SUM may be a number or a one-element tensor.
-Status SetReduction(const c10d::ReduceOp& op, CollectiveRequest& request) {
-  switch (op.op_) {
+Result<ReduceOp> ReduceOpOf(c10d::ReduceOp::RedOpType op) {
+  switch (op) {
     case c10d::ReduceOp::SUM:
-      request.reduce_op = ReduceOp::kSum;
-      return Status();
+      return ReduceOp::kSum;
     case c10d::ReduceOp::AVG:
-      request.reduce_op = ReduceOp::kAvg;
-      return Status();
+      return ReduceOp::kAvg;
     case c10d::ReduceOp::PRODUCT:
-      request.reduce_op = ReduceOp::kProduct;
-      return Status();
+      return ReduceOp::kProduct;
     case c10d::ReduceOp::MIN:
-      request.reduce_op = ReduceOp::kMin;
-      return Status();
+      return ReduceOp::kMin;
     case c10d::ReduceOp::MAX:
-      request.reduce_op = ReduceOp::kMax;
-      return Status();
-    case c10d::ReduceOp::PREMUL_SUM: {
-      if (!op.supplement_) {
-        return Status(StatusCode::kInvalidArgument, "PREMUL_SUM came without its factor");
-      }
-      // The struct is header-only, so its type information is not shared with torch: no
-      // dynamic_cast. This is its name in every torch; the newer one is missing in 2.11.
-      const auto* supplement =
-          static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-      request.reduce_op = ReduceOp::kPremulSum;
-      request.factor = supplement->tensor_factor.defined()
-                           ? supplement->tensor_factor.item().toDouble()
-                           : supplement->double_factor;
-      return Status();
-    }
+      return ReduceOp::kMax;
     case c10d::ReduceOp::BAND:
-      return Status(StatusCode::kUnsupported, "reduce op BAND is not supported");
+      return ReduceOp::kBitAnd;
     case c10d::ReduceOp::BOR:
-      return Status(StatusCode::kUnsupported, "reduce op BOR is not supported");
+      return ReduceOp::kBitOr;
     case c10d::ReduceOp::BXOR:
-      return Status(StatusCode::kUnsupported, "reduce op BXOR is not supported");
+      return ReduceOp::kBitXor;
+    case c10d::ReduceOp::PREMUL_SUM:
+      return ReduceOp::kPremulSum;
     default:
       return Status(StatusCode::kUnsupported,
-                    "reduce op number " + std::to_string(op.op_) + " is not supported");
+                    "reduce op number " + std::to_string(op) + " is not supported");
   }
+}
+
+// The factor of PREMUL_SUM, a number or a tensor of one element.
+Result<double> FactorOf(const c10d::ReduceOp& op) {
+  if (!op.supplement_) {
+    return Status(StatusCode::kInvalidArgument, "PREMUL_SUM came without its factor");
+  }
+  // The struct is header-only, so its type information is not shared with torch: no dynamic_cast.
+  // This is its name in every torch; the newer one is missing in 2.11.
+  const auto* supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  const at::Tensor& tensor = supplement->tensor_factor;
+  if (!tensor.defined()) return supplement->double_factor;
+  if (tensor.numel() != 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "the factor of PREMUL_SUM is a number or a tensor of one element; got one of " +
+                      std::to_string(tensor.numel()));
+  }
+  const at::Scalar factor = tensor.item();
+  if (factor.isComplex() && factor.toComplexDouble().imag() != 0) {
+    return Status(StatusCode::kUnsupported,
+                  "the factor of PREMUL_SUM must be real; got one with an imaginary part");
+  }
+  return factor.toDouble();
+}
+
+// Fills in the reduction of `op` over tensors like `first`.
+Status SetReduction(const c10d::ReduceOp& op, const at::Tensor& first, CollectiveRequest& request) {
+  const Result<ReduceOp> reduce_op = ReduceOpOf(op.op_);
+  if (!reduce_op.ok()) return reduce_op.status();
+  request.reduce_op = reduce_op.value();
+  // The core refuses what else has no meaning; of this dtype it does not know the name.
+  if (request.dtype == DataType::kOther1) {
+    return Status(StatusCode::kUnsupported, "reduce op " + std::string(NameOf(request.reduce_op)) +
+                                                " is not supported for dtype " +
+                                                at::toString(first.scalar_type()) +
+                                                ", which is only moved");
+  }
+  if (request.reduce_op != ReduceOp::kPremulSum) return Status();
+  const Result<double> factor = FactorOf(op);
+  if (!factor.ok()) return factor.status();
+  request.factor = factor.value();
+  return Status();
 }
 
 bool Overlap(const Block& a, const Block& b) {
@@ -156,7 +180,7 @@ Status CallBuilder::AddReduceScatter(const at::Tensor& output, const Tensors& in
                                       "it is reduced into the output"));
   CollectiveRequest request;
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kReduceScatter, output, request));
-  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, request));
+  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, output, request));
   request.inputs = ReadAll(inputs);
   request.outputs = {Write(output)};
   return Append(std::move(request));
@@ -172,7 +196,7 @@ Status CallBuilder::AddReduceScatterSingle(const at::Tensor& output, const at::T
   }
   CollectiveRequest request;
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kReduceScatter, output, request));
-  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, request));
+  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, output, request));
   request.inputs = EqualParts(Read(input));
   request.outputs = {Write(output)};
   return Append(std::move(request));
@@ -182,7 +206,7 @@ Status CallBuilder::AddAllReduce(const at::Tensor& tensor, const c10d::ReduceOp&
   TIDEGATE_RETURN_IF_ERROR(CheckTensor(tensor, "tensor"));
   CollectiveRequest request;
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kAllReduce, tensor, request));
-  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, request));
+  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, tensor, request));
   request.outputs = {Write(tensor)};
   request.inputs = request.outputs;
   return Append(std::move(request));
@@ -205,7 +229,7 @@ Status CallBuilder::AddReduce(const at::Tensor& tensor, const c10d::ReduceOp& op
   TIDEGATE_RETURN_IF_ERROR(CheckRank(root, ranks_, "root"));
   CollectiveRequest request;
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kReduce, tensor, request));
-  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, request));
+  TIDEGATE_RETURN_IF_ERROR(SetReduction(op, tensor, request));
   request.root = static_cast<int>(root);
   request.inputs = {Write(tensor)};
   if (root == rank_) request.outputs = request.inputs;

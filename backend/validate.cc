@@ -38,6 +38,10 @@ Status CheckTensor(const at::Tensor& tensor, std::string_view what) {
   if (tensor.layout() != at::kStrided) {
     return Invalid(what, " has layout ", tensor.layout(), "; pass a dense tensor (to_dense())");
   }
+  if (tensor.is_quantized()) {
+    // Its bytes mean nothing without the scale and zero point that they would leave behind.
+    return Invalid(what, " is quantized; pass tensor.int_repr() or tensor.dequantize()");
+  }
   if (!tensor.device().is_cpu()) {
     return Invalid("the group serves cpu tensors in this build; got ", what, " on ",
                    tensor.device());

@@ -104,6 +104,12 @@ std::string_view NameOf(ReduceOp op) {
       return "MAX";
     case ReduceOp::kProduct:
       return "PRODUCT";
+    case ReduceOp::kBitAnd:
+      return "BAND";
+    case ReduceOp::kBitOr:
+      return "BOR";
+    case ReduceOp::kBitXor:
+      return "BXOR";
   }
   return "unknown reduce op";
 }

@@ -6,8 +6,8 @@
 
 namespace tidegate {
 
-/// Element types as torch names them. Every type can be moved; those with arithmetic can be
-/// reduced. Values travel in fingerprints between processes of one build: append only.
+/// Element types as torch names them. Every type can be moved and all but kOther1 be reduced.
+/// Values travel in fingerprints between processes of one build: append only.
 enum class DataType : std::uint8_t {
   kFloat32,
   kFloat64,
@@ -19,7 +19,6 @@ enum class DataType : std::uint8_t {
   kInt32,
   kInt64,
   kBool,
-  // Moved as bytes, not reduced.
   kUint16,
   kUint32,
   kUint64,
@@ -31,7 +30,7 @@ enum class DataType : std::uint8_t {
   kFloat8E4M3FNUZ,
   kFloat8E5M2FNUZ,
   kFloat8E8M0FNU,
-  kOther1,  ///< Any other type of 1 byte per element.
+  kOther1,  ///< Any other type of 1 byte per element: moved, not reduced.
 };
 
 /// Bytes per element.
@@ -39,8 +38,20 @@ std::size_t SizeOf(DataType dtype);
 /// "float32", "bfloat16", ...
 std::string_view NameOf(DataType dtype);
 
-enum class ReduceOp : std::uint8_t { kNone, kSum, kAvg, kPremulSum, kMin, kMax, kProduct };
-/// "SUM", "AVG", "PREMUL_SUM", ...
+/// Values travel in fingerprints, too: append only.
+enum class ReduceOp : std::uint8_t {
+  kNone,
+  kSum,
+  kAvg,
+  kPremulSum,
+  kMin,
+  kMax,
+  kProduct,
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+};
+/// "SUM", "AVG", "PREMUL_SUM", "BAND", ...
 std::string_view NameOf(ReduceOp op);
 
 }  // namespace tidegate

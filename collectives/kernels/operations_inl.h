@@ -8,10 +8,12 @@ namespace tidegate::TIDEGATE_REDUCE_NAMESPACE {
 namespace {
 
 // What an operation does to the accumulators. kPremultiplied: sources have factors; kMean: the
-// result is divided by the number of sources.
+// result is divided by the number of sources; kComplex: it sees all parts of a vector at once
+// (CombineParts) because lanes depend on their neighbours.
 struct Sum {
   static constexpr bool kPremultiplied = false;
   static constexpr bool kMean = false;
+  static constexpr bool kComplex = false;
   template <typename V>
   static TIDEGATE_INLINE V Combine(V a, V b) {
     return a + b;
@@ -46,6 +48,61 @@ struct Max : Sum {
   template <typename V>
   static TIDEGATE_INLINE V Combine(V a, V b) {
     return ((b > a) | (b != b)) ? b : a;
+  }
+};
+
+struct BitAnd : Sum {
+  template <typename V>
+  static TIDEGATE_INLINE V Combine(V a, V b) {
+    return a & b;
+  }
+};
+
+struct BitOr : Sum {
+  template <typename V>
+  static TIDEGATE_INLINE V Combine(V a, V b) {
+    return a | b;
+  }
+};
+
+struct BitXor : Sum {
+  template <typename V>
+  static TIDEGATE_INLINE V Combine(V a, V b) {
+    return a ^ b;
+  }
+};
+
+/// (a + bi)(c + di) = (ac - bd) + (ad + bc)i, each product and sum rounded by itself. Infinite
+/// factors are not treated apart, as in torch's own vectors.
+struct ComplexProduct : Sum {
+  static constexpr bool kComplex = true;
+
+  /// Real and imaginary parts in turn.
+  template <typename V>
+  static TIDEGATE_INLINE void CombineParts(V (&sums)[1], const V (&terms)[1]) {
+    constexpr std::size_t kLanes = sizeof(V) / sizeof(terms[0][0]);
+    sums[0] = Multiply(sums[0], terms[0], std::make_index_sequence<kLanes>());
+  }
+
+  /// Real parts in one vector, imaginary parts in the other.
+  template <typename V>
+  static TIDEGATE_INLINE void CombineParts(V (&sums)[2], const V (&terms)[2]) {
+    const V real = sums[0] * terms[0] - sums[1] * terms[1];
+    sums[1] = sums[0] * terms[1] + sums[1] * terms[0];
+    sums[0] = real;
+  }
+
+ private:
+  template <typename V, std::size_t... kLane>
+  static TIDEGATE_INLINE V Multiply(V a, V b, std::index_sequence<kLane...>) {
+    constexpr std::size_t kLanes = sizeof...(kLane);
+    const V real = __builtin_shufflevector(a, a, (kLane & ~std::size_t{1})...);
+    const V imaginary = __builtin_shufflevector(a, a, (kLane | 1)...);
+    const V swapped = __builtin_shufflevector(b, b, (kLane ^ 1)...);
+    const V straight = real * b;
+    const V crossed = imaginary * swapped;
+    return __builtin_shufflevector(straight - crossed, straight + crossed,
+                                   (kLane % 2 == 0 ? kLane : kLane + kLanes)...);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "collectives/kernels/dtype.h"
 #include "collectives/kernels/float_environment.h"

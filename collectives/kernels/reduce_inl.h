@@ -8,131 +8,13 @@
 // sums however many sources there are.
 #pragma once
 
+#include "collectives/kernels/float8_inl.h"
 #include "collectives/kernels/operations_inl.h"
+#include "collectives/kernels/reducer_inl.h"
 #include "collectives/kernels/vector_inl.h"
 
 namespace tidegate::TIDEGATE_REDUCE_NAMESPACE {
 namespace {
-
-// How vectors come from and go to memory: all lanes, or the first few of a vector that would reach
-// past the end of the buffer.
-struct WholeAccess {
-  template <typename V>
-  TIDEGATE_INLINE V Load(const std::byte* from) const {
-    V vector;
-    std::memcpy(&vector, from, sizeof(V));
-    return vector;
-  }
-  template <typename V>
-  TIDEGATE_INLINE void Store(std::byte* to, V vector) const {
-    std::memcpy(to, &vector, sizeof(V));
-  }
-};
-
-struct PartialAccess {
-  template <typename V>
-  TIDEGATE_INLINE V Load(const std::byte* from) const {
-    V vector{};
-    std::memcpy(&vector, from, bytes);
-    return vector;
-  }
-  template <typename V>
-  TIDEGATE_INLINE void Store(std::byte* to, V vector) const {
-    std::memcpy(to, &vector, bytes);
-  }
-  std::size_t bytes;
-};
-
-template <typename Codec, typename Op>
-class Reducer {
- public:
-  static void Run(const ReduceArguments& arguments) {
-    [[maybe_unused]] const Environment environment;
-    Reducer reducer(arguments);
-    constexpr std::size_t kStep = sizeof(Stored);
-    constexpr std::size_t kBlock = kStep * kVectorsPerBlock;
-    const std::size_t end = arguments.elements * sizeof(Storage);
-    std::size_t at = 0;
-    for (; end - at >= kBlock; at += kBlock)
-      reducer.template ReduceAt<kVectorsPerBlock>(at, WholeAccess{});
-    for (; end - at >= kStep; at += kStep) reducer.template ReduceAt<1>(at, WholeAccess{});
-    if (at != end) reducer.template ReduceAt<1>(at, PartialAccess{end - at});
-  }
-
- private:
-  using Storage = typename Codec::Storage;
-  using Stored = typename Codec::Stored;
-  using Value = typename Codec::Value;
-  using Accumulator = typename Codec::Accumulator;
-  using Divisor = std::conditional_t<Op::kMean, MeanDivisor<Accumulator>, NoDivisor>;
-  struct NoEnvironment {};
-  using Environment = std::conditional_t<std::is_floating_point_v<Accumulator>,
-                                         DefaultFloatEnvironment, NoEnvironment>;
-  static constexpr int kParts = Codec::kParts;
-  // Enough independent additions to hide their latency, and few enough accumulators for registers.
-  static constexpr int kVectorsPerBlock = 4 / kParts;
-
-  explicit Reducer(const ReduceArguments& arguments)
-      : arguments_(arguments), divisor_(arguments.source_count) {}
-
-  /// Reduces `kVectors` vectors that start `at` bytes into the buffers. All sources are read before
-  /// anything is written, because `dst` may be any of them.
-  template <int kVectors, typename Access>
-  TIDEGATE_INLINE void ReduceAt(std::size_t at, Access access) const {
-    Value sums[kVectors][kParts];
-    for (int i = 0; i < kVectors; ++i) ReadTerm(0, at + i * sizeof(Stored), access, sums[i]);
-    for (int source = 1; source < arguments_.source_count; ++source) {
-      for (int i = 0; i < kVectors; ++i) {
-        Value term[kParts];
-        ReadTerm(source, at + i * sizeof(Stored), access, term);
-        for (int part = 0; part < kParts; ++part)
-          sums[i][part] = Op::Combine(sums[i][part], term[part]);
-      }
-    }
-    for (int i = 0; i < kVectors; ++i) {
-      if constexpr (Op::kMean)
-        for (Value& sum : sums[i]) sum = divisor_.Apply(sum);
-      access.Store(arguments_.dst + at + i * sizeof(Stored), Codec::Encode(sums[i]));
-    }
-  }
-
-  template <typename Access>
-  TIDEGATE_INLINE void ReadTerm(int source, std::size_t at, Access access,
-                                Value (&term)[kParts]) const {
-    Codec::Decode(access.template Load<Stored>(arguments_.sources[source] + at), term);
-    if constexpr (Op::kPremultiplied)
-      for (Value& part : term) part *= static_cast<Accumulator>(arguments_.factors[source]);
-  }
-
-  const ReduceArguments arguments_;
-  [[no_unique_address]] const Divisor divisor_;
-};
-
-/// AVG of integers, in 64 bits. Plain loops: no instruction set divides vectors of integers, and
-/// nothing of a training step averages them.
-template <typename T>
-void AverageIntegers(const ReduceArguments& arguments) {
-  constexpr std::size_t kBlock = 512;
-  std::uint64_t sums[kBlock];  // Unsigned, so that int64 wraps.
-  for (std::size_t begin = 0; begin < arguments.elements; begin += kBlock) {
-    const std::size_t left = arguments.elements - begin;
-    const std::size_t count = left < kBlock ? left : kBlock;
-    for (std::size_t i = 0; i < count; ++i) sums[i] = 0;
-    for (int source = 0; source < arguments.source_count; ++source) {
-      const std::byte* from = arguments.sources[source] + begin * sizeof(T);
-      for (std::size_t i = 0; i < count; ++i) {
-        T value;
-        std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-        sums[i] += static_cast<std::uint64_t>(value);
-      }
-    }
-    std::byte* to = arguments.dst + begin * sizeof(T);
-    for (std::size_t i = 0; i < count; ++i) {
-      const T mean = static_cast<T>(static_cast<std::int64_t>(sums[i]) / arguments.source_count);
-      std::memcpy(to + i * sizeof(T), &mean, sizeof(T));
-    }
-  }
-}
 
 template <typename Codec>
 ReduceKernel FindFloating(ReduceOp op) {
@@ -149,6 +31,32 @@ ReduceKernel FindFloating(ReduceOp op) {
       return Reducer<Codec, Max>::Run;
     case ReduceOp::kProduct:
       return Reducer<Codec, Product>::Run;
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kBitOr:
+    case ReduceOp::kBitXor:
+    case ReduceOp::kNone:
+      break;
+  }
+  return nullptr;
+}
+
+/// `Codec` is that of the real and imaginary parts. Complex numbers have no order.
+template <typename Codec>
+ReduceKernel FindComplex(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return OverParts<Reducer<Codec, Sum>::Run>;
+    case ReduceOp::kAvg:
+      return OverParts<Reducer<Codec, Average>::Run>;
+    case ReduceOp::kPremulSum:
+      return OverParts<Reducer<Codec, PremultipliedSum>::Run>;
+    case ReduceOp::kProduct:
+      return OverParts<Reducer<Codec, ComplexProduct>::Run>;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kBitOr:
+    case ReduceOp::kBitXor:
     case ReduceOp::kNone:
       break;
   }
@@ -169,6 +77,12 @@ ReduceKernel FindInteger(ReduceOp op) {
       return Reducer<Plain<T>, Max>::Run;
     case ReduceOp::kProduct:
       return Reducer<Wrapping, Product>::Run;
+    case ReduceOp::kBitAnd:
+      return Reducer<Wrapping, BitAnd>::Run;
+    case ReduceOp::kBitOr:
+      return Reducer<Wrapping, BitOr>::Run;
+    case ReduceOp::kBitXor:
+      return Reducer<Wrapping, BitXor>::Run;
     case ReduceOp::kPremulSum:
     case ReduceOp::kNone:
       break;
@@ -180,10 +94,14 @@ ReduceKernel FindBool(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kMax:
-      return Reducer<Bool, Max>::Run;
+    case ReduceOp::kBitOr:
+      return Reducer<Bool, BitOr>::Run;
     case ReduceOp::kProduct:
     case ReduceOp::kMin:
-      return Reducer<Bool, Min>::Run;
+    case ReduceOp::kBitAnd:
+      return Reducer<Bool, BitAnd>::Run;
+    case ReduceOp::kBitXor:
+      return Reducer<Bool, BitXor>::Run;
     case ReduceOp::kAvg:
     case ReduceOp::kPremulSum:
     case ReduceOp::kNone:
@@ -216,9 +134,32 @@ ReduceKernel Find(DataType dtype, ReduceOp op) {
       return FindInteger<std::int64_t>(op);
     case DataType::kBool:
       return FindBool(op);
-    default:
-      return nullptr;
+    case DataType::kUint16:
+      return FindInteger<std::uint16_t>(op);
+    case DataType::kUint32:
+      return FindInteger<std::uint32_t>(op);
+    case DataType::kUint64:
+      return FindInteger<std::uint64_t>(op);
+    case DataType::kComplex32:
+      return FindComplex<Float16>(op);
+    case DataType::kComplex64:
+      return FindComplex<Plain<float>>(op);
+    case DataType::kComplex128:
+      return FindComplex<Plain<double>>(op);
+    case DataType::kFloat8E4M3FN:
+      return FindFloating<Float8E4M3FN>(op);
+    case DataType::kFloat8E5M2:
+      return FindFloating<Float8E5M2>(op);
+    case DataType::kFloat8E4M3FNUZ:
+      return FindFloating<Float8E4M3FNUZ>(op);
+    case DataType::kFloat8E5M2FNUZ:
+      return FindFloating<Float8E5M2FNUZ>(op);
+    case DataType::kFloat8E8M0FNU:
+      return FindFloating<Float8E8M0FNU>(op);
+    case DataType::kOther1:
+      break;
   }
+  return nullptr;
 }
 
 }  // namespace tidegate::TIDEGATE_REDUCE_NAMESPACE

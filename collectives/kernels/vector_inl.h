@@ -22,6 +22,12 @@ TIDEGATE_INLINE To BitCast(From from) {
   return (To)from;  // Between vectors a cast keeps the bits.
 }
 
+/// Adds what makes dropping the low `kBits` bits of each lane a rounding to nearest even.
+template <int kBits, typename V>
+TIDEGATE_INLINE V AddRounding(V bits) {
+  return bits + ((1u << (kBits - 1)) - 1) + ((bits >> kBits) & 1);
+}
+
 // A codec says how a vector in memory, Stored, becomes kParts vectors of the accumulation type and
 // how those become a vector in memory again. Which lane belongs to which element is its own affair:
 // the operations work lane by lane.
@@ -55,12 +61,6 @@ struct SixteenBit {
   using Stored = Vector<std::uint32_t, kVectorBytes / sizeof(std::uint32_t)>;
   using Value = Vector<float, kVectorBytes / sizeof(float)>;
   static constexpr int kParts = 2;
-
-  /// Adds what makes dropping the low `kShift` bits a rounding to nearest even.
-  template <int kShift>
-  static TIDEGATE_INLINE Stored AddRounding(Stored bits) {
-    return bits + ((1u << (kShift - 1)) - 1) + ((bits >> kShift) & 1);
-  }
 };
 
 struct BFloat16 : SixteenBit {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.support.backend import all_gather_single, premul_sum, reduce_scatter_single
 from tests.support.workers import RankContext
@@ -85,10 +87,25 @@ def _all_to_all_single(count: int, splits: list[int] | None):
     return lambda: dist.all_to_all_single(output, _ones(count), splits, splits), [output]
 
 
-def _sparse(op: str, layout: torch.layout = torch.sparse_coo):
-    tensor = torch.eye(4).to_sparse(layout=layout)
+def _straight(tensor: torch.Tensor, op: str = "allreduce"):
+    """A call of the backend itself: torch's dispatcher would keep such tensors from it."""
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     return lambda: getattr(backend, op)([tensor]).wait(), []
+
+
+def _sparse(op: str, layout: torch.layout = torch.sparse_coo):
+    return _straight(torch.eye(4).to_sparse(layout=layout), op)
+
+
+def _quantized() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and still there
+        return torch.quantize_per_tensor(_ones(COUNT), 0.1, 0, torch.qint8)
+
+
+def _fake() -> torch.Tensor:
+    with FakeTensorMode():
+        return torch.ones(COUNT)
 
 
 def _peer(op: str, peer: int):
@@ -138,15 +155,43 @@ MISTAKES: dict[str, Mistake] = {
     "all_reduce_max_complex": Mistake(
         "all_reduce", lambda n: _all_reduce(_ones(COUNT, torch.complex64), dist.ReduceOp.MAX)
     ),
-    "all_reduce_sum_float8": Mistake(
+    "all_reduce_sum_float4": Mistake(
         "all_reduce",
         lambda n: _all_reduce(
-            _ones(COUNT, torch.uint8).view(torch.float8_e4m3fn), dist.ReduceOp.SUM
+            _ones(COUNT, torch.uint8).view(torch.float4_e2m1fn_x2), dist.ReduceOp.SUM
         ),
     ),
     "all_reduce_band_float": Mistake(
         "all_reduce", lambda n: _all_reduce(_ones(COUNT), dist.ReduceOp.BAND)
     ),
+    "reduce_scatter_bor_bfloat16": Mistake(
+        "reduce_scatter",
+        lambda n: _scatter(
+            _ones(COUNT, torch.bfloat16), _ones(n * COUNT, torch.bfloat16), dist.ReduceOp.BOR
+        ),
+    ),
+    "all_reduce_bxor_float8": Mistake(
+        "all_reduce",
+        lambda n: _all_reduce(
+            _ones(COUNT, torch.uint8).view(torch.float8_e5m2), dist.ReduceOp.BXOR
+        ),
+    ),
+    "all_reduce_bxor_complex": Mistake(
+        "all_reduce", lambda n: _all_reduce(_ones(COUNT, torch.complex128), dist.ReduceOp.BXOR)
+    ),
+    "all_reduce_min_complex_half": Mistake(
+        "all_reduce", lambda n: _all_reduce(_ones(COUNT, torch.complex32), dist.ReduceOp.MIN)
+    ),
+    "all_reduce_premul_bool": Mistake(
+        "all_reduce", lambda n: _all_reduce(_ones(COUNT, torch.bool), premul_sum(0.5))
+    ),
+    "all_reduce_premul_imaginary": Mistake(
+        "all_reduce",
+        lambda n: _all_reduce(_ones(COUNT, torch.complex64), premul_sum(torch.tensor([1j]))),
+    ),
+    "all_reduce_quantized": Mistake("all_reduce", lambda n: _straight(_quantized())),
+    "all_reduce_meta": Mistake("all_reduce", lambda n: _straight(torch.ones(COUNT, device="meta"))),
+    "all_reduce_fake": Mistake("all_reduce", lambda n: _straight(_fake())),
     "all_reduce_freed": Mistake(
         "all_reduce", lambda n: (lambda: dist.all_reduce(_without_memory(0)), [])
     ),

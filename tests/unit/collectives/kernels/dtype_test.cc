@@ -46,6 +46,9 @@ TEST(ReduceOpTest, NamesAreC10ds) {
   EXPECT_EQ(NameOf(ReduceOp::kMin), "MIN");
   EXPECT_EQ(NameOf(ReduceOp::kMax), "MAX");
   EXPECT_EQ(NameOf(ReduceOp::kProduct), "PRODUCT");
+  EXPECT_EQ(NameOf(ReduceOp::kBitAnd), "BAND");
+  EXPECT_EQ(NameOf(ReduceOp::kBitOr), "BOR");
+  EXPECT_EQ(NameOf(ReduceOp::kBitXor), "BXOR");
   EXPECT_EQ(NameOf(static_cast<ReduceOp>(200)), "unknown reduce op");
 }
 

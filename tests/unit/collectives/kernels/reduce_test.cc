@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 #include <string>
 #include <vector>
@@ -18,6 +18,7 @@
 
 #include "collectives/kernels/reduce_isa.h"
 #include "common/status.h"
+#include "tests/unit/collectives/kernels/reduce_fixture.h"
 #include "tests/unit/collectives/kernels/reference.h"
 
 // Single facts about the kernels, each with the values that would betray the usual mistake.
@@ -26,37 +27,6 @@ namespace tidegate::testing {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-class ReduceTest : public ::testing::TestWithParam<Isa> {
- protected:
-  void SetUp() override {
-    if (!IsaSupported(GetParam())) GTEST_SKIP() << "this CPU has no " << NameOf(GetParam());
-  }
-
-  template <typename T>
-  std::vector<T> ReduceAll(DataType dtype, ReduceOp op, const std::vector<std::vector<T>>& sources,
-                           const std::vector<double>& factors = {}) {
-    std::vector<const std::byte*> pointers;
-    for (const std::vector<T>& source : sources)
-      pointers.push_back(reinterpret_cast<const std::byte*>(source.data()));
-    std::vector<T> result(sources.front().size());
-    FindReduceKernelFor(GetParam(), dtype,
-                        op)({reinterpret_cast<std::byte*>(result.data()), pointers.data(),
-                             static_cast<int>(sources.size()), result.size(), factors.data()});
-    return result;
-  }
-
-  /// One element a source, repeated so that whole vectors and a tail take part; all must agree.
-  template <typename T>
-  T ReduceOne(DataType dtype, ReduceOp op, std::initializer_list<T> values,
-              const std::vector<double>& factors = {}) {
-    std::vector<std::vector<T>> sources;
-    for (T value : values) sources.emplace_back(301, value);
-    const std::vector<T> result = ReduceAll(dtype, op, sources, factors);
-    for (const T& value : result) EXPECT_EQ(std::memcmp(&value, &result.front(), sizeof(T)), 0);
-    return result.front();
-  }
-};
 
 TEST_P(ReduceTest, SixteenBitFloatsAreRoundedOnce) {
   // Each small term is half of the last place of 1: rounding after each addition would lose both.
@@ -121,6 +91,62 @@ TEST_P(ReduceTest, IntegersWrap) {
             -(1 << 30));
   const std::int64_t most = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(ReduceOne<std::int64_t>(DataType::kInt64, ReduceOp::kSum, {most, 1}), -most - 1);
+}
+
+TEST_P(ReduceTest, UnsignedIntegersWrapAndAverageAsSuch) {
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  EXPECT_EQ(ReduceOne<std::uint64_t>(DataType::kUint64, ReduceOp::kSum, {most, 3}), 2u);
+  EXPECT_EQ(ReduceOne<std::uint64_t>(DataType::kUint64, ReduceOp::kAvg, {most, 0}), most / 2);
+  EXPECT_EQ(ReduceOne<std::uint32_t>(DataType::kUint32, ReduceOp::kAvg, {~0u, ~0u}), ~0u);
+  EXPECT_EQ(ReduceOne<std::uint16_t>(DataType::kUint16, ReduceOp::kMax, {1, 0x8000}), 0x8000);
+  EXPECT_EQ(ReduceOne<std::uint64_t>(DataType::kUint64, ReduceOp::kMin, {most, 1}), 1u);
+}
+
+TEST_P(ReduceTest, BitwiseOperationsActOnEveryBit) {
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kUint8, ReduceOp::kBitAnd, {0b1110, 0b0111}), 0b0110);
+  EXPECT_EQ(ReduceOne<std::int16_t>(DataType::kInt16, ReduceOp::kBitOr, {-32768, 1}), -32767);
+  EXPECT_EQ(ReduceOne<std::int64_t>(DataType::kInt64, ReduceOp::kBitXor, {-1, 5, 5, 1}), -2);
+}
+
+TEST_P(ReduceTest, BitwiseOperationsOnBoolsAreLogical) {
+  // Bit by bit these bytes, each a true, have nothing in common.
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kBool, ReduceOp::kBitAnd, {1, 2}), 1);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kBool, ReduceOp::kBitOr, {0, 4}), 1);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kBool, ReduceOp::kBitXor, {1, 2}), 0);
+  EXPECT_EQ(ReduceOne<std::uint8_t>(DataType::kBool, ReduceOp::kBitXor, {1, 2, 4}), 1);
+}
+
+TEST_P(ReduceTest, ComplexProductsMixTheirParts) {
+  using Pair = std::array<double, 2>;
+  // (1 + 2i)(3 - i) = 5 + 5i, and times i.
+  EXPECT_EQ(ReduceOne<Pair>(DataType::kComplex128, ReduceOp::kProduct, {{1, 2}, {3, -1}, {0, 1}}),
+            (Pair{-5, 5}));
+  using Halves = std::array<std::uint16_t, 2>;
+  const auto halves = [](double real, double imaginary) {
+    return Halves{EncodeSmall(kHalf, real), EncodeSmall(kHalf, imaginary)};
+  };
+  EXPECT_EQ(ReduceOne<Halves>(DataType::kComplex32, ReduceOp::kProduct,
+                              {halves(1, 2), halves(3, -1), halves(0, 1)}),
+            halves(-5, 5));
+}
+
+TEST_P(ReduceTest, ComplexProductsAreNotFused) {
+  // ac is 1 + 2^-11 + 2^-24 and bd 1 + 2^-11: a fused multiply-add would keep the last term.
+  using Pair = std::array<float, 2>;
+  const float a = 1 + 0x1p-12f;
+  const Pair product =
+      ReduceOne<Pair>(DataType::kComplex64, ReduceOp::kProduct, {{a, 1}, {a, 1 + 0x1p-11f}});
+  EXPECT_EQ(product[0], 0.0f);
+}
+
+TEST_P(ReduceTest, ComplexHalvesAreRoundedOnce) {
+  // Rounded to a half after each step, the small terms would be lost in both parts.
+  using Halves = std::array<std::uint16_t, 2>;
+  const Halves one = {EncodeSmall(kHalf, 1), EncodeSmall(kHalf, -1)};
+  const Halves small = {EncodeSmall(kHalf, 0x1p-11), EncodeSmall(kHalf, -0x1p-11)};
+  const Halves sum = ReduceOne<Halves>(DataType::kComplex32, ReduceOp::kSum, {one, small, small});
+  EXPECT_EQ(DecodeSmall(kHalf, sum[0]), 1 + 0x1p-10);
+  EXPECT_EQ(DecodeSmall(kHalf, sum[1]), -1 - 0x1p-10);
 }
 
 TEST_P(ReduceTest, IntegerAverageIsExactAndTruncates) {
@@ -223,14 +249,13 @@ INSTANTIATE_TEST_SUITE_P(Isas, ReduceTest, ::testing::ValuesIn(kAllIsas),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST(FindReduceKernelTest, ServesExactlyThePairsWithAMeaning) {
+  int served = 0;
   for (int d = 0; d <= static_cast<int>(DataType::kOther1); ++d) {
-    for (int o = 0; o <= static_cast<int>(ReduceOp::kProduct); ++o) {
+    for (int o = 0; o <= static_cast<int>(ReduceOp::kBitXor); ++o) {
       const auto dtype = static_cast<DataType>(d);
       const auto op = static_cast<ReduceOp>(o);
-      const bool floating = dtype <= DataType::kFloat16;
-      const bool meaningful = dtype <= DataType::kBool && op != ReduceOp::kNone &&
-                              (floating || op != ReduceOp::kPremulSum) &&
-                              (dtype != DataType::kBool || op != ReduceOp::kAvg);
+      const bool meaningful = HasMeaning(dtype, op);
+      served += meaningful;
       SCOPED_TRACE(std::string(NameOf(op)) + " of " + std::string(NameOf(dtype)));
       for (Isa isa : kAllIsas) {
         if (!IsaSupported(isa)) continue;
@@ -244,6 +269,8 @@ TEST(FindReduceKernelTest, ServesExactlyThePairsWithAMeaning) {
       EXPECT_NE(found.status().message().find(NameOf(op)), std::string::npos);
     }
   }
+  // 9 floats by 6, 8 integers by 8, 3 complex by 4, bool by 7.
+  EXPECT_EQ(served, 9 * 6 + 8 * 8 + 3 * 4 + 7);
 }
 
 }  // namespace

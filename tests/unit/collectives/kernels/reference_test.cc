@@ -41,9 +41,35 @@ TEST(ReferenceTest, EncodesTiesToEven) {
   EXPECT_EQ(EncodeSmall(kBrain, -(1 + 0x3p-8)), 0xbf82);
 }
 
+TEST(ReferenceTest, DecodesKnownEightBitFloats) {
+  EXPECT_EQ(DecodeSmall(kE4M3FN, 0x7e), 448.0);
+  EXPECT_EQ(DecodeSmall(kE4M3FN, 0x81), -0x1p-9);
+  EXPECT_TRUE(std::isnan(DecodeSmall(kE4M3FN, 0xff)));
+  EXPECT_EQ(DecodeSmall(kE5M2, 0x7b), 57344.0);
+  EXPECT_EQ(DecodeSmall(kE5M2, 0xfc), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(DecodeSmall(kE4M3FNUZ, 0xff), -240.0);
+  EXPECT_TRUE(std::isnan(DecodeSmall(kE4M3FNUZ, 0x80)));
+  EXPECT_EQ(DecodeSmall(kE5M2FNUZ, 0x01), 0x1p-17);
+  EXPECT_EQ(DecodeSmall(kE8M0FNU, 0x00), 0x1p-127);
+  EXPECT_EQ(DecodeSmall(kE8M0FNU, 0xfe), 0x1p127);
+  EXPECT_TRUE(std::isnan(DecodeSmall(kE8M0FNU, 0xff)));
+}
+
+TEST(ReferenceTest, EncodesTheEndsOfEightBitFloats) {
+  EXPECT_EQ(EncodeSmall(kE4M3FN, 464), 0x7e);
+  EXPECT_EQ(EncodeSmall(kE4M3FN, -1e9), 0xfe);
+  EXPECT_EQ(EncodeSmall(kE5M2, 61440), 0x7c);
+  EXPECT_EQ(EncodeSmall(kE5M2, 61439), 0x7b);
+  EXPECT_EQ(EncodeSmall(kE4M3FNUZ, -248), 0x80);
+  EXPECT_EQ(EncodeSmall(kE4M3FNUZ, -0.0), 0x00);
+  EXPECT_EQ(EncodeSmall(kE8M0FNU, 0), 0x00);
+  EXPECT_EQ(EncodeSmall(kE8M0FNU, -1.5), 0x80);
+}
+
 TEST(ReferenceTest, EncodingUndoesDecoding) {
-  for (SmallFormat format : {kHalf, kBrain}) {
-    for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+  for (SmallFormat format : {kHalf, kBrain, kE4M3FN, kE5M2, kE4M3FNUZ, kE5M2FNUZ, kE8M0FNU}) {
+    const std::uint32_t codes = format.exponent_bits + format.fraction_bits <= 8 ? 0x100 : 0x10000;
+    for (std::uint32_t bits = 0; bits < codes; ++bits) {
       const double value = DecodeSmall(format, static_cast<std::uint16_t>(bits));
       if (std::isnan(value)) continue;
       ASSERT_EQ(EncodeSmall(format, value), bits);
