@@ -10,19 +10,31 @@ import itertools
 import os
 import random
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 
 RANKS = (1, 2, 3, 4, 5, 8)
 
 FLOATS = ("float32", "float64", "bfloat16", "float16")
-INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
-REDUCED_DTYPES = (*FLOATS, *INTEGERS, "bool")
-MOVED_DTYPES = (*REDUCED_DTYPES, "complex64", "float8_e4m3fn")
+FLOAT8S = (
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+)
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+COMPLEX = ("complex32", "complex64", "complex128")
+REDUCED_DTYPES = (*FLOATS, *FLOAT8S, *INTEGERS, *COMPLEX, "bool")
+# The last one stands for those that are a byte to us and have no arithmetic.
+MOVED_DTYPES = (*REDUCED_DTYPES, "float4_e2m1fn_x2")
 
 # PREMUL_SUM twice: its factor is a number or a one-element tensor.
-FLOAT_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "PREMUL_NUMBER", "PREMUL_TENSOR")
-INTEGER_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
-BOOL_OPS = ("SUM", "PRODUCT", "MIN", "MAX")
+PREMULS = ("PREMUL_NUMBER", "PREMUL_TENSOR")
+FLOAT_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", *PREMULS)
+INTEGER_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+COMPLEX_OPS = ("SUM", "AVG", "PRODUCT", *PREMULS)
+BOOL_OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 
 LARGE = 300_007
 HUGE = 10_000_019  # fp32: 40 MB
@@ -118,8 +130,10 @@ def run_all() -> bool:
 
 
 def redops(dtype: str) -> tuple[str, ...]:
-    if dtype in FLOATS:
+    if dtype in FLOATS or dtype in FLOAT8S:
         return FLOAT_OPS
+    if dtype in COMPLEX:
+        return COMPLEX_OPS
     return BOOL_OPS if dtype == "bool" else INTEGER_OPS
 
 
@@ -151,27 +165,23 @@ def matrix(ranks: int, op_name: str) -> list[Case]:
     return cases
 
 
-def _spread(cases: list[Case], take: int, rng: random.Random) -> list[Case]:
-    """`take` cases in which every dtype, reduce op, count and mode occurs as early as it can."""
-    rest = [case for case in cases if case.count_name != "huge"]
-    rng.shuffle(rest)
-    seen: dict[tuple[str, object], int] = {}
+def _spread(cases: list[Case], wanted: list[tuple[str, str]], rng: random.Random) -> list[Case]:
+    """A case for each (dtype, reduce op) of `wanted`, with counts and modes spread evenly."""
+    seen: Counter[object] = Counter()
     chosen: list[Case] = []
-
-    def traits(case: Case):
-        return (
-            ("dtype", case.dtype),
-            ("redop", case.redop),
-            ("count", case.count_name),
-            ("mode", case.is_async),
-        )
-
-    while rest and len(chosen) < take:
-        best = min(rest, key=lambda case: sum(seen.get(trait, 0) for trait in traits(case)))
-        rest.remove(best)
-        chosen.append(best)
-        for trait in traits(best):
-            seen[trait] = seen.get(trait, 0) + 1
+    for dtype, redop in wanted:
+        rest = [
+            case
+            for case in cases
+            if (case.dtype, case.redop) == (dtype, redop)
+            and case.count_name != "huge"
+            and case not in chosen
+        ]
+        rng.shuffle(rest)
+        if rest:
+            best = min(rest, key=lambda case: seen[case.count_name] + seen[case.is_async])
+            chosen.append(best)
+            seen.update((best.count_name, best.is_async))
     return chosen
 
 
@@ -181,14 +191,23 @@ SLICE_REDUCED = 11
 
 
 def selection(ranks: int, op_name: str) -> list[Case]:
-    """The cases this run takes: all of them, or a seeded slice."""
+    """The cases this run takes: all of them, or a seeded slice.
+
+    The slices of the operations of one kind follow each other through one shuffled list of (dtype,
+    reduce op) pairs, so that together they hold every pair.
+    """
     cases = matrix(ranks, op_name)
     if run_all():
         return cases
-    rng = random.Random(f"{base_seed()}/{ranks}/{op_name}")
-    return _spread(cases, SLICE_REDUCED if OPS[op_name].reduces else SLICE_MOVED, rng)
+    reduces = OPS[op_name].reduces
+    take = SLICE_REDUCED if reduces else SLICE_MOVED
+    kinds = list(dict.fromkeys((case.dtype, case.redop) for case in cases))
+    random.Random(f"{base_seed()}/{reduces}").shuffle(kinds)
+    place = [pair for pair in pairs() if OPS[pair[1]].reduces == reduces].index((ranks, op_name))
+    cycle = itertools.islice(itertools.cycle(kinds), place * take, (place + 1) * take)
+    return _spread(cases, list(cycle), random.Random(f"{base_seed()}/{ranks}/{op_name}"))
 
 
 def pairs() -> list[tuple[int, str]]:
     """The (ranks, operation) pairs that have cases, ranks outermost: one launch per world size."""
-    return [(ranks, op) for ranks in RANKS for op in OPS if matrix(ranks, op)]
+    return [(n, name) for n in RANKS for name, op in OPS.items() if n >= op.least_ranks]

@@ -27,9 +27,21 @@ CARRIERS = {
     "int32": np.int32,
     "int64": np.int64,
     "bool": np.bool_,
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "uint64": np.uint64,
+    "complex32": np.uint32,
     "complex64": np.complex64,
+    "complex128": np.complex128,
     "float8_e4m3fn": np.uint8,
+    "float8_e5m2": np.uint8,
+    "float8_e4m3fnuz": np.uint8,
+    "float8_e5m2fnuz": np.uint8,
+    "float8_e8m0fnu": np.uint8,
+    "float4_e2m1fn_x2": np.uint8,
 }
+# The dtype of the real and imaginary parts.
+PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -45,7 +57,7 @@ def kind_of(dtype: str, redop: str) -> str:
     if not redop:
         return "bits"
     if dtype == "bool":
-        return "rare" if redop in ("SUM", "MAX") else "common"
+        return "common" if redop in ("PRODUCT", "MIN", "BAND") else "rare"
     if dtype.startswith(("int", "uint")):
         return "small" if redop == "AVG" else "bits"
     if redop in ("MIN", "MAX"):
@@ -55,6 +67,9 @@ def kind_of(dtype: str, redop: str) -> str:
 
 def narrow(values: np.ndarray, dtype: str) -> np.ndarray:
     """Rounds fp32 or fp64 values to `dtype`, nearest even, and returns its carrier."""
+    if dtype.startswith("float8"):  # torch's conversion of fp32 is what defines these
+        floats = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+        return floats.to(torch_dtype(dtype)).view(torch.uint8).numpy()
     if dtype != "bfloat16":
         return values.astype(CARRIERS[dtype])
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
@@ -64,15 +79,27 @@ def narrow(values: np.ndarray, dtype: str) -> np.ndarray:
 
 def widen(carrier: np.ndarray, dtype: str, to: type) -> np.ndarray:
     """The values of a carrier as fp32 or fp64 (exact for every float dtype that fits)."""
+    if dtype.startswith("float8"):
+        codes = torch.from_numpy(np.ascontiguousarray(carrier).copy()).view(torch_dtype(dtype))
+        with np.errstate(invalid="ignore"):  # signaling NaNs
+            return codes.to(torch.float32).numpy().astype(to)
     if dtype != "bfloat16":
         return carrier.astype(to)
     return (carrier.astype(np.uint32) << 16).view(np.float32).astype(to)
+
+
+def parts(carrier: np.ndarray, dtype: str) -> tuple[np.ndarray, str]:
+    """Complex elements as twice as many of their parts, with the parts' dtype; others as is."""
+    part = PARTS.get(dtype)
+    return (carrier, dtype) if part is None else (carrier.view(CARRIERS[part]), part)
 
 
 def _specials(dtype: str, kind: str) -> np.ndarray:
     info = torch.finfo(torch_dtype(dtype))
     values = [np.inf, -np.inf, np.nan, info.max, info.max, info.min, info.tiny]
     values += [info.smallest_normal / 4, info.max / 2]
+    if dtype == "float8_e8m0fnu":
+        return np.abs(np.array(values, dtype=np.float64))
     if kind != "ordered":  # which zero is the smaller one is not defined
         values += [0.0, -0.0]
     return np.array(values, dtype=np.float64)
@@ -90,13 +117,23 @@ def block(dtype: str, kind: str) -> np.ndarray:
         return rng.integers(0, 256, BLOCK * itemsize(dtype), dtype=np.uint8).view(carrier)
     if kind == "small":
         return rng.integers(-128, 128, BLOCK).astype(carrier)
-    spread = 0 if kind == "near_one" else 6
-    values = rng.uniform(1, 2, BLOCK) * rng.choice([-1.0, 1.0], BLOCK)
+    if dtype in PARTS:
+        pairs = np.concatenate([block(PARTS[dtype], kind), block(PARTS[dtype], kind)[::-1]])
+        return pairs.view(carrier)
+    spread = 6
+    if kind == "near_one":
+        spread = 0
+    elif dtype.startswith("float8"):  # few of the sums leave the range
+        spread = 2
+    values = rng.uniform(1, 2, BLOCK)
+    if dtype != "float8_e8m0fnu":  # has no sign
+        values *= rng.choice([-1.0, 1.0], BLOCK)
     values *= np.exp2(rng.integers(-spread - 1, spread + 1, BLOCK))
     where = rng.choice(BLOCK, BLOCK // 97, replace=False)
     values[where] = rng.choice(_specials(dtype, kind), where.size)
     with np.errstate(over="ignore", under="ignore"):
-        narrowed = narrow(values.astype(np.float32) if dtype == "bfloat16" else values, dtype)
+        single = dtype == "bfloat16" or dtype.startswith("float8")
+        narrowed = narrow(values.astype(np.float32) if single else values, dtype)
     narrowed.setflags(write=False)
     return narrowed
 
@@ -125,10 +162,11 @@ def prepare() -> None:
     """Makes every block now: processes forked afterwards share them."""
     for dtype in CARRIERS:
         block(dtype, "bits")
-    for dtype in ("float32", "float64", "bfloat16", "float16"):
-        for kind in ("wide", "ordered", "near_one"):
-            block(dtype, kind)
-    for dtype in ("int8", "uint8", "int16", "int32", "int64"):
-        block(dtype, "small")
-    for kind in ("rare", "common"):
-        block("bool", kind)
+        if dtype.startswith(("int", "uint")):
+            block(dtype, "small")
+        elif dtype == "bool":
+            for kind in ("rare", "common"):
+                block(dtype, kind)
+        elif dtype != "float4_e2m1fn_x2":
+            for kind in ("wide", "near_one", *(() if dtype in PARTS else ("ordered",))):
+                block(dtype, kind)

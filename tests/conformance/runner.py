@@ -65,6 +65,8 @@ def compare(expected: Expected, dtype: str) -> str | None:
     wanted = value.bits if isinstance(value, reference.Reduced) else value
     if got.shape != wanted.shape:
         return f"{expected.what}: {got.size} elements instead of {wanted.size}"
+    got, dtype = data.parts(got, dtype)
+    wanted = wanted.view(got.dtype)
     size = data.itemsize(dtype)
     unequal = got.view(np.uint8).reshape(-1, size) != wanted.view(np.uint8).reshape(-1, size)
     wrong = unequal.any(axis=1)
@@ -85,7 +87,7 @@ def compare(expected: Expected, dtype: str) -> str | None:
 
 
 def _show(element: Any, dtype: str) -> str:
-    if dtype == "bfloat16":
+    if dtype == "bfloat16" or dtype.startswith("float8"):
         return repr(float(data.widen(np.array([element]), dtype, np.float32)[0]))
     if dtype == "bool":  # a true that is not stored as 1 is wrong too
         return f"byte {int(element.view(np.uint8))}"
