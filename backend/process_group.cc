@@ -62,20 +62,25 @@ auto ProcessGroupTidegate::Create(c10::intrusive_ptr<c10d::Store> store, int ran
   core.global_ranks = std::move(global_ranks);
   core.timeout = ToNanoseconds(timeout);
   core.config = std::move(config).value();
-  core.bootstrap = std::make_unique<StoreBootstrap>(std::move(store));
+  core.bootstrap = std::make_unique<StoreBootstrap>(store);
   SetLogRank(GlobalRank(core));
   if (LogEnabled(LogLevel::kInfo)) Log(LogLevel::kInfo, Describe(core));
   auto communicator = Communicator::Create(std::move(core));
   if (!communicator.ok()) ThrowStatus(communicator.status());
   return c10::make_intrusive<ProcessGroupTidegate>(std::move(communicator).value(),
-                                                   std::move(own_options));
+                                                   std::move(store), std::move(own_options));
 }
 
 ProcessGroupTidegate::ProcessGroupTidegate(std::shared_ptr<Communicator> communicator,
+                                           c10::intrusive_ptr<c10d::Store> store,
                                            c10::intrusive_ptr<Options> options)
     : c10d::Backend(communicator->rank(), communicator->ranks()),
       communicator_(std::move(communicator)),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      timeout_(options_->timeout),
+      monitored_barrier_(
+          std::move(store), rank_, size_,
+          {options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end()}) {
   init();
 }
 
@@ -87,7 +92,9 @@ ProcessGroupTidegate::~ProcessGroupTidegate() {
 const std::string ProcessGroupTidegate::getBackendName() const { return "tidegate"; }
 
 c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTidegate::getBackendOptions() {
-  return options_;
+  auto options = c10::make_intrusive<Options>(*options_);
+  options->timeout = timeout_;
+  return options;
 }
 
 std::uint64_t ProcessGroupTidegate::getSequenceNumberForGroup() {
@@ -95,7 +102,7 @@ std::uint64_t ProcessGroupTidegate::getSequenceNumberForGroup() {
 }
 
 void ProcessGroupTidegate::setTimeout(std::chrono::milliseconds timeout) {
-  options_->timeout = timeout;
+  timeout_ = timeout;
   communicator_->set_timeout(ToNanoseconds(timeout));
 }
 
@@ -127,19 +134,30 @@ c10d::ErrorType ProcessGroupTidegate::getError() {
 
 void ProcessGroupTidegate::abort() {
   const GilRelease released;
+  closed_ = true;
   communicator_->Abort("abort() was called on rank " + std::to_string(rank_));
 }
 
 void ProcessGroupTidegate::shutdown() {
   const GilRelease released;
+  closed_ = true;
   communicator_->Shutdown();
   ThrowPendingSignal();
 }
 
-Status ProcessGroupTidegate::Explain(const CallKind& kind, const Status& reason) const {
-  return Status(reason.code(), std::string(kind.name()) + " in group " +
-                                   communicator_->group_name() + ", rank " + std::to_string(rank_) +
-                                   " of " + std::to_string(size_) + ": " + reason.message());
+Status ProcessGroupTidegate::Explain(std::string_view call, const Status& reason) const {
+  return Status(reason.code(), std::string(call) + " in group " + communicator_->group_name() +
+                                   ", rank " + std::to_string(rank_) + " of " +
+                                   std::to_string(size_) + ": " + reason.message());
+}
+
+Nanoseconds ProcessGroupTidegate::TimeoutOf(std::chrono::milliseconds timeout) const {
+  return ToNanoseconds(timeout.count() > 0 ? timeout : timeout_.load());
+}
+
+CommsGroup ProcessGroupTidegate::DescribeGroup() const {
+  return CommsGroup(communicator_->group_name(), getGroupDesc(), size_,
+                    options_->global_ranks_in_group);
 }
 
 }  // namespace tidegate

@@ -1,13 +1,21 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/coalescing.h"
+#include "backend/monitored_barrier.h"
+#include "backend/profiling.h"
 #include "backend/work.h"
 #include "collectives/communicator.h"
 #include "common/status.h"
@@ -45,11 +53,12 @@ class ProcessGroupTidegate final : public c10d::Backend {
       const c10::intrusive_ptr<Options>& options);
 
   ProcessGroupTidegate(std::shared_ptr<Communicator> communicator,
-                       c10::intrusive_ptr<Options> options);
+                       c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<Options> options);
   /// Shuts down, which may block. c10d does not promise that it ever runs.
   ~ProcessGroupTidegate() override;
 
   const std::string getBackendName() const override;
+  /// A copy: c10d writes the name of a group that it splits off into what it gets here.
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
@@ -85,10 +94,32 @@ class ProcessGroupTidegate final : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
   /// Whatever device is named: the barrier is one of processes.
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  /// Over the store alone, see MonitoredBarrier: one that fails (DistBackendError) leaves the group
+  /// usable. A timeout of zero is one, a negative one means the group's.
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
   WorkPtr send(Tensors& tensors, int peer, int tag) override;
   WorkPtr recv(Tensors& tensors, int peer, int tag) override;
   /// Takes the next message of `tag` from whoever sends one; Work::sourceRank tells who it was.
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  /// False: transfers never block their caller and are matched by tag, so that a batch in any order
+  /// needs no grouping, and batch_isend_irecv gives a Work for each. True would gain nothing, and
+  /// where a call of a batch is refused, torch would go on to swallow the group's collectives: its
+  /// context manager does not clean up after exceptions. startCoalescing works all the same.
+  bool supportsCoalescing() const override { return false; }
+  /// From here to endCoalescing no operation of the calling thread blocks it, see CoalescingWindow.
+  void startCoalescing() override;
+  /// One Work for all operations since startCoalescing; done at once if there were none.
+  WorkPtr endCoalescing() override;
+
+  bool supportsSplitting() const override { return true; }
+  /// The group of `ranks`, which are ranks of this group in the order of their new ranks; null on
+  /// other ranks. Waits for no other rank. Every rank of the new group must call it, and `opts`
+  /// must name the group. A second call for the same name gives the same object until that is shut
+  /// down: some versions of c10d split once for each type of device.
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
 
   /// Nothing to agree on: every group counts from 0.
   void setSequenceNumberForGroup() override {}
@@ -104,18 +135,33 @@ class ProcessGroupTidegate final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  /// Lets `add(builder)` translate the arguments; refuses the call or submits it.
-  template <typename OptionsOfCall, typename Add>
-  WorkPtr Launch(const CallKind& kind, const OptionsOfCall& opts, Add&& add);
+  /// Lets `add(builder)` translate the arguments; refuses the call or submits it. `describe()`
+  /// returns the CommsArguments and is called if a profiler runs.
+  template <typename OptionsOfCall, typename Add, typename Describe>
+  WorkPtr Launch(const CallKind& kind, const OptionsOfCall& opts, Add&& add, Describe&& describe);
   WorkPtr Submit(const CallKind& kind, CallBuilder& builder, bool async,
-                 std::chrono::milliseconds timeout);
+                 std::chrono::milliseconds timeout, const std::optional<Tensors>& profiled);
   WorkPtr Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag);
   Status CheckTransfer(const CallKind& kind, const Tensors& tensors, int peer) const;
   /// The reason with operation, group and rank.
-  Status Explain(const CallKind& kind, const Status& reason) const;
+  Status Explain(std::string_view call, const Status& reason) const;
+  /// `timeout` or, where that is unset, the group's.
+  Nanoseconds TimeoutOf(std::chrono::milliseconds timeout) const;
+  CommsGroup DescribeGroup() const;
+
+  struct Split {
+    c10::weak_intrusive_ptr<c10d::Backend> group;  ///< A ProcessGroupTidegate.
+    int count = 0;                                 ///< How often a group of this name was made.
+  };
 
   const std::shared_ptr<Communicator> communicator_;  // Shared with the Works.
   const c10::intrusive_ptr<Options> options_;
+  std::atomic<std::chrono::milliseconds> timeout_;  ///< Outranks the one in options_.
+  MonitoredBarrier monitored_barrier_;
+  CoalescingWindows windows_;
+  std::atomic<bool> closed_{false};  ///< Shut down or aborted.
+  std::mutex splits_mutex_;
+  std::map<std::string, Split> splits_;  // Guarded by splits_mutex_; by name.
 };
 
 }  // namespace tidegate

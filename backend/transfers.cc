@@ -2,8 +2,8 @@
 
 #include "backend/process_group.h"
 
+#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "backend/duration.h"
@@ -17,11 +17,11 @@ namespace {
 
 using c10d::OpType;
 
-constexpr CallKind kSend{"tidegate:send", OpType::SEND, Collective::kBarrier};
-constexpr CallKind kReceive{"tidegate:recv", OpType::RECV, Collective::kBarrier};
+constexpr CallKind kSend{"tidegate:send", OpType::SEND, Collective::kBarrier, "send"};
+constexpr CallKind kReceive{"tidegate:recv", OpType::RECV, Collective::kBarrier, "recv"};
 // Spelled as c10d's tools and tests look for it.
 constexpr CallKind kReceiveAnySource{"tidegate:recvAnySource", OpType::RECVANYSOURCE,
-                                     Collective::kBarrier};
+                                     Collective::kBarrier, "recvAnySource"};
 
 }  // namespace
 
@@ -40,19 +40,35 @@ auto ProcessGroupTidegate::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
 auto ProcessGroupTidegate::Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag)
     -> WorkPtr {
   const GilRelease released;
+  CommsRecord record;
   const Status status = CheckTransfer(kind, tensors, peer);
   const Result<DataType> dtype = status.ok() ? DataTypeOf(tensors[0]) : status;
   // No call of Refuse: a peer matches by tag and may yet get what it waits for.
-  if (!dtype.ok()) ThrowStatus(Explain(kind, dtype.status()));
+  if (!dtype.ok()) {
+    windows_.Refuse();
+    ThrowStatus(Explain(kind.name(), dtype.status()));
+  }
   const at::Tensor& tensor = tensors[0];
   SubmitOptions options;
   options.keepalive = KeepAlive({tensor.storage()});
   const bool sends = kind.op_type == OpType::SEND;
   void* data = sends ? const_cast<void*>(tensor.const_data_ptr()) : tensor.mutable_data_ptr();
   const Block block{static_cast<std::byte*>(data), tensor.nbytes()};
-  auto work = c10::make_intrusive<TidegateWork>(kind, communicator_, tensors);
+  auto work =
+      c10::make_intrusive<TidegateWork>(kind, communicator_,
+                                        TidegateWork::Call{tensors, TimeoutOf(c10d::kUnsetTimeout),
+                                                           /*async=*/true, windows_.Current()},
+                                        record.active() ? std::optional(tensors) : std::nullopt);
   work->Start(sends ? communicator_->Send(block, dtype.value(), peer, tag, std::move(options))
                     : communicator_->Receive(block, dtype.value(), peer, tag, std::move(options)));
+  if (record.active()) {
+    CommsArguments arguments(tensors, tensors);
+    arguments.rank = peer;
+    record.Begin(kind.trace_name, DescribeGroup(), rank_,
+                 static_cast<std::int64_t>(work->getSequencenumber()), /*is_transfer=*/true,
+                 /*async=*/true, arguments);
+  }
+  windows_.Add(work);
   return work;
 }
 

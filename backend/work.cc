@@ -5,13 +5,27 @@
 #include <utility>
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/Exception.h>
 
+#include "backend/coalescing.h"
 #include "backend/duration.h"
 #include "backend/error_translation.h"
 #include "backend/gil.h"
+#include "backend/profiling.h"
 #include "common/log.h"
 
 namespace tidegate {
+
+/// The profiler's event of one call. It has to end before anybody learns that the call is done: who
+/// does may stop the profiler, which frees what the end writes to.
+struct ProfilerEvent {
+  std::function<void()> end;
+  std::once_flag once;
+
+  /// Ends the event; when another thread is doing so, waits for it.
+  void End() { std::call_once(once, end); }
+};
+
 namespace {
 
 using c10::ivalue::Future;
@@ -19,14 +33,14 @@ using c10::ivalue::Future;
 // What is left to do for one call once its outcome is known.
 struct Completion {
   std::shared_ptr<Operation> operation;
-  std::function<void()> end_profiler_event;  // Empty unless a profiler runs.
+  std::shared_ptr<ProfilerEvent> event;  // Null unless a profiler runs.
   c10::intrusive_ptr<Future> future;
   std::vector<at::Tensor> results;
 
   // User code runs in here (callbacks of the future): what it throws must not reach the thread.
   void operator()() {
     try {
-      if (end_profiler_event) end_profiler_event();
+      if (event) event->End();
       if (operation->status().ok()) {
         future->markCompleted(c10::IValue(std::move(results)));
       } else {
@@ -42,19 +56,33 @@ struct Completion {
   }
 };
 
+c10d::WorkResult ResultOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+      return c10d::WorkResult::SUCCESS;
+    case StatusCode::kTimeout:
+      return c10d::WorkResult::TIMEOUT;
+    default:
+      return c10d::WorkResult::COMM_ERROR;
+  }
+}
+
 }  // namespace
 
 TidegateWork::TidegateWork(const CallKind& kind, std::shared_ptr<Communicator> communicator,
-                           std::vector<at::Tensor> results)
-    : c10d::Work(communicator->rank(), kind.op_type, kind.title),
+                           Call call, const std::optional<std::vector<at::Tensor>>& profiled)
+    : c10d::Work(communicator->rank(), kind.op_type, kind.title, profiled),
       kind_(kind),
       communicator_(std::move(communicator)),
-      results_(std::move(results)) {}
+      call_(std::move(call)) {}
 
 void TidegateWork::Start(std::shared_ptr<Operation> operation) {
   operation_ = std::move(operation);
   // The base class fills this in only while a profiler runs.
-  if (recordFunctionEndCallback_) Watch();
+  if (!recordFunctionEndCallback_) return;
+  event_ = std::make_shared<ProfilerEvent>();
+  event_->end = std::exchange(recordFunctionEndCallback_, nullptr);
+  Watch();
 }
 
 bool TidegateWork::isCompleted() { return operation_->done(); }
@@ -66,19 +94,22 @@ std::exception_ptr TidegateWork::exception() const {
   return ToException(operation_->status());
 }
 
-std::vector<at::Tensor> TidegateWork::result() { return results_; }
+std::vector<at::Tensor> TidegateWork::result() { return call_.results; }
 
 bool TidegateWork::wait(std::chrono::milliseconds timeout) {
+  if (call_.window != nullptr && call_.window->OpenHere()) return true;
   const GilRelease released;
+  CommsRecord record;
+  if (record.active() && call_.async) {
+    record.BeginWait(communicator_->group_name(), rank_,
+                     static_cast<std::int64_t>(operation_->sequence()), kind_.IsTransfer());
+  }
   const Status status = operation_->Wait(ToNanoseconds(timeout));
+  if (event_ != nullptr && operation_->done()) event_->End();
   ThrowPendingSignal();
   if (status.code() == StatusCode::kTimeout && !operation_->done()) {
     ThrowStatus(Status(StatusCode::kTimeout,
-                       std::string(kind_.name()) + " seq " +
-                           std::to_string(operation_->sequence()) + " of group " +
-                           communicator_->group_name() + ", rank " +
-                           std::to_string(communicator_->rank()) + ": not done after the " +
-                           std::to_string(timeout.count()) +
+                       Describe() + ": not done after the " + std::to_string(timeout.count()) +
                            " ms given to Work.wait; it goes on and can be waited for again"));
   }
   // Takes the work off the list of works that torch.compile keeps, also when it failed: nobody else
@@ -86,6 +117,11 @@ bool TidegateWork::wait(std::chrono::milliseconds timeout) {
   synchronize();
   if (!status.ok()) ThrowStatus(status);
   return true;
+}
+
+void TidegateWork::blockCurrentStream() {
+  C10_THROW_ERROR(NotImplementedError,
+                  Describe() + ": a cpu has no stream that could be blocked; call wait()");
 }
 
 void TidegateWork::abort() {
@@ -97,6 +133,19 @@ c10::intrusive_ptr<Future> TidegateWork::getFuture() {
   const std::lock_guard lock(future_mutex_);
   if (!future_) Watch();
   return future_;
+}
+
+c10::intrusive_ptr<Future> TidegateWork::getFutureResult() {
+  return getFuture()->then(
+      [operation = operation_](Future&) {
+        return c10::IValue(static_cast<std::int64_t>(ResultOf(operation->status())));
+      },
+      c10::IntType::get());
+}
+
+float TidegateWork::getDuration() const {
+  C10_THROW_ERROR(NotImplementedError,
+                  Describe() + ": no duration is kept; see torch.profiler or tidegate.stats()");
 }
 
 std::uint64_t TidegateWork::getSequencenumber() const { return operation_->sequence(); }
@@ -113,10 +162,19 @@ int TidegateWork::sourceRank() const {
                                   : ": only a receive has a source")));
 }
 
+std::chrono::milliseconds TidegateWork::getTimeout() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(call_.timeout);
+}
+
+std::string TidegateWork::Describe() const {
+  return std::string(kind_.name()) + " seq " + std::to_string(operation_->sequence()) +
+         " of group " + communicator_->group_name() + ", rank " +
+         std::to_string(communicator_->rank());
+}
+
 void TidegateWork::Watch() {
   future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
-  operation_->OnDone(Completion{operation_, std::exchange(recordFunctionEndCallback_, nullptr),
-                                future_, results_});
+  operation_->OnDone(Completion{operation_, event_, future_, call_.results});
 }
 
 }  // namespace tidegate

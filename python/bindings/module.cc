@@ -88,6 +88,29 @@ void BindOptions(py::handle scope) {
       .def("__deepcopy__", copy);
 }
 
+using BackendClass =
+    py::class_<ProcessGroupTidegate, c10d::Backend, c10::intrusive_ptr<ProcessGroupTidegate>>;
+
+/// What the base class binds in newer torches alone, under the names that ProcessGroupGloo and
+/// ProcessGroupNCCL give it in all.
+void BindBackend(BackendClass& backend) {
+  constexpr auto kWithoutGil = py::call_guard<py::gil_scoped_release>();
+  backend
+      .def_property_readonly("options", &ProcessGroupTidegate::getBackendOptions,
+                             "A copy of the options of the group.")
+      .def("_set_default_timeout", &ProcessGroupTidegate::setTimeout, kWithoutGil,
+           py::arg("timeout"), "Set the timeout of later operations that name none.")
+      .def("get_error", &ProcessGroupTidegate::getError, kWithoutGil,
+           "Say whether the group has failed (ErrorType.SUCCESS: it has not), and how.")
+      .def("split", &ProcessGroupTidegate::split, kWithoutGil, py::arg("store"), py::arg("ranks"),
+           py::arg("opts"),
+           "Make the group of some ranks of this one (None elsewhere); opts.group_name names it.")
+      // c10d calls it on ranks that are in none of the groups being split off.
+      .def(
+          "perform_nocolor_split", [](ProcessGroupTidegate&, const py::object&) {},
+          py::arg("device"), "Do nothing: a split asks nothing of ranks outside the new group.");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
@@ -101,10 +124,10 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
 
   module.attr("torch_version") = TORCH_VERSION;
 
-  const py::class_<ProcessGroupTidegate, c10d::Backend, c10::intrusive_ptr<ProcessGroupTidegate>>
-      backend(module, "ProcessGroupTidegate");
+  BackendClass backend(module, "ProcessGroupTidegate");
   BindOptions(backend);
   BindInspection(module);
+  BindBackend(backend);
 
   module.def("create_backend", &ProcessGroupTidegate::Create,
              py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"),

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate._barrier import monitored_barrier
 from tidegate._version import __version__
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Backend
 
-__all__ = ["__version__", "stats"]
+__all__ = ["__version__", "monitored_barrier", "stats"]
 
 _NAME = "tidegate"
 _DEVICES = ["cpu", "cuda"]

@@ -1,0 +1,105 @@
+// What ProcessGroupTidegate does for a group as a whole: coalescing, splitting, the monitored
+// barrier.
+
+#include "backend/process_group.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "backend/duration.h"
+#include "backend/error_translation.h"
+#include "backend/gil.h"
+#include "common/log.h"
+
+namespace tidegate {
+namespace {
+
+Status Invalid(std::string reason) {
+  return Status(StatusCode::kInvalidArgument, std::move(reason));
+}
+
+Status CheckRanksOfSplit(const std::vector<int>& ranks, int size, const std::string& name) {
+  if (ranks.empty()) return Invalid("the list of ranks is empty");
+  if (name.empty()) return Invalid("the options name no group (group_name)");
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.front() < 0 || sorted.back() >= size) {
+    return Invalid(c10::str("the ranks ", ranks,
+                            " are not all ranks of this group, which are 0 to ", size - 1));
+  }
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    return Invalid(c10::str("the ranks ", ranks, " name one twice"));
+  }
+  return Status();
+}
+
+}  // namespace
+
+void ProcessGroupTidegate::startCoalescing() {
+  if (windows_.Open() && LogEnabled(LogLevel::kWarn)) {
+    Log(LogLevel::kWarn, "startCoalescing in group " + communicator_->group_name() +
+                             ": the one before had no endCoalescing on this thread; its operations "
+                             "go on by themselves");
+  }
+}
+
+auto ProcessGroupTidegate::endCoalescing() -> WorkPtr {
+  CoalescingWindows::Works works;
+  if (!windows_.Close(&works)) {
+    ThrowStatus(Explain("endCoalescing", Invalid("no startCoalescing on this thread")));
+  }
+  return c10::make_intrusive<CoalescedWork>(communicator_, std::move(works), timeout_);
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupTidegate::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
+  const GilRelease released;
+  const std::string name = opts ? opts->group_name : "";
+  if (Status checked = CheckRanksOfSplit(ranks, size_, name); !checked.ok()) {
+    ThrowStatus(Explain("split", checked));
+  }
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) return nullptr;
+
+  const std::lock_guard lock(splits_mutex_);
+  const c10::weak_intrusive_ptr<c10d::Backend> none{c10::intrusive_ptr<c10d::Backend>()};
+  Split& entry = splits_.try_emplace(name, Split{none, 0}).first->second;
+  const c10::intrusive_ptr<c10d::Backend> made = entry.group.lock();
+  if (made && !static_cast<const ProcessGroupTidegate&>(*made).closed_) return made;
+  std::vector<std::int64_t> global_ranks;
+  for (const int rank : ranks) {
+    const auto& of_this = options_->global_ranks_in_group;
+    global_ranks.push_back(of_this.empty() ? rank : static_cast<std::int64_t>(of_this[rank]));
+  }
+  // The keys of an earlier group of this name may still be in the store.
+  auto own_store =
+      c10::make_intrusive<c10d::PrefixStore>("split" + std::to_string(++entry.count), store);
+  // Of another type if the caller made them of c10d's own.
+  const auto* given = dynamic_cast<const Options*>(opts.get());
+  const auto own_options =
+      given ? c10::make_intrusive<Options>(*given) : c10::make_intrusive<Options>(opts->timeout);
+  auto group = Create(std::move(own_store), static_cast<int>(own - ranks.begin()),
+                      static_cast<int>(ranks.size()), opts->timeout, name, std::move(global_ranks),
+                      own_options);
+  entry.group = c10::weak_intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend>(group));
+  return group;
+}
+
+void ProcessGroupTidegate::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const GilRelease released;
+  const Nanoseconds timeout =
+      opts.timeout.count() < 0 ? TimeoutOf(opts.timeout) : ToNanoseconds(opts.timeout);
+  const Status passed =
+      monitored_barrier_.Pass(timeout, wait_all_ranks, [this] { return communicator_->health(); });
+  ThrowPendingSignal();
+  if (!passed.ok()) {
+    ThrowStatus(
+        Status(passed.code(), passed.message() + " [group " + communicator_->group_name() + "]"));
+  }
+}
+
+}  // namespace tidegate
