@@ -66,7 +66,9 @@ def _check(outcomes: list[tuple[str, float]], missing: list[int], root: str) -> 
             continue
         assert re.search(root if rank == 0 else reached.format(rank), text), text
         assert re.search(root, text) or rank != 0
-        assert 0.2 <= seconds < 5.0
+        # Of the others one may have come just before rank 0 gave up.
+        assert seconds < 5.0
+        assert seconds >= 0.2 or rank != 0
 
 
 @pytest.mark.parametrize("name_all", [False, True])
