@@ -2,15 +2,23 @@
 
 #include <pthread.h>
 
+#include <utility>
+
 namespace tidegate {
 
 Reaper::~Reaper() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+  std::vector<std::thread> threads;
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      threads.swap(threads_);  // A thread may start another one until the queue is empty.
+    }
+    if (threads.empty()) return;
+    changed_.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
   }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
 }
 
 void Reaper::Add(std::vector<std::shared_ptr<Operation>>* operations) {
@@ -19,25 +27,43 @@ void Reaper::Add(std::vector<std::shared_ptr<Operation>>* operations) {
     const std::lock_guard lock(mutex_);
     for (std::shared_ptr<Operation>& operation : *operations)
       operations_.push_back(std::move(operation));
-    if (!thread_.joinable()) thread_ = std::thread(&Reaper::Loop, this);
+    EnsureStandby();
   }
   operations->clear();
   changed_.notify_one();
 }
 
+void Reaper::EnsureStandby() {
+  if (idle_ > 0 || threads_.size() >= kMostThreads) return;
+  threads_.emplace_back(&Reaper::Loop, this);
+  ++idle_;  // From now on, so that the next call does not start another one.
+}
+
 void Reaper::Loop() {
   pthread_setname_np(pthread_self(), "tidegate-reap");
-  std::vector<std::shared_ptr<Operation>> batch;
   std::unique_lock lock(mutex_);
-  for (;;) {
+  for (;;) {  // Counted as idle here.
     changed_.wait(lock, [this] { return stopping_ || !operations_.empty(); });
-    if (operations_.empty()) return;
-    batch.swap(operations_);
+    const Clock::time_point turn = last_start_ + kPatience;
+    if (!operations_.empty() && running_ > 0 && Clock::now() < turn) {
+      changed_.wait_until(lock, turn);
+      continue;
+    }
+    if (operations_.empty()) break;
+    std::shared_ptr<Operation> operation = std::move(operations_.front());
+    operations_.pop_front();
+    --idle_;
+    ++running_;
+    last_start_ = Clock::now();
+    if (!operations_.empty()) EnsureStandby();
     lock.unlock();
-    for (const std::shared_ptr<Operation>& operation : batch) operation->Reap();
-    batch.clear();
+    operation->Reap();
+    operation.reset();
     lock.lock();
+    --running_;
+    ++idle_;
   }
+  --idle_;
 }
 
 }  // namespace tidegate

@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     post_localSGD_hook,
+    powerSGD_hook,
 )
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.optim import PostLocalSGDOptimizer
@@ -15,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.integration import models
 from tests.integration.models import STEPS, Reduce
-from tests.integration.rows.base import Meter, Outcome, Row, compare
-from tests.integration.rows.ddp import replicas
+from tests.integration.rows.base import Calls, Meter, Outcome, Row, compare
+from tests.integration.rows.ddp import SMALL_BUCKETS_MB, replicas
 from tests.support.workers import RankContext
 
 FP16 = torch.float16
@@ -53,6 +54,21 @@ def _in_fp16(ranks: int) -> Reduce:
         return models.scaled_sum(ranks, 1)([part.to(FP16) for part in parts]).float()
 
     return reduce
+
+
+def _power_sgd(warm_start: bool):
+    """Of full rank, so that nothing is lost but rounding; from the third step on."""
+
+    def state() -> powerSGD_hook.PowerSGDState:
+        return powerSGD_hook.PowerSGDState(
+            process_group=None,
+            matrix_approximation_rank=64,
+            start_powerSGD_iter=2,
+            min_compression_rate=1e-3,
+            warm_start=warm_start,
+        )
+
+    return state
 
 
 def _chaining_hook(state, bucket):
@@ -115,6 +131,11 @@ def _local_sgd_oracle(n: int) -> list[dict[str, torch.Tensor]]:
     return [{k: v.detach() for k, v in model.named_parameters()} for model in pairs]
 
 
+def _power_calls(buckets: int) -> Calls:
+    """Two steps of plain all-reduces, the first in one bucket; then three for each bucket."""
+    return {"all_reduce": 1 + buckets + (STEPS - 2) * 3 * buckets, "broadcast": 2}
+
+
 _CALLS = {"all_reduce": STEPS, "broadcast": 2}
 
 ROWS = (
@@ -143,6 +164,27 @@ ROWS = (
         "fp16_compress_wrapper around allreduce_hook",
         _CALLS,
         tolerance=0.0,
+    ),
+    Row(
+        "ddp_power_sgd",
+        3,
+        _with_hook(powerSGD_hook.powerSGD_hook, _divided_sum, _power_sgd(True)),
+        "powerSGD_hook of full rank: three chained all-reduces",
+        _power_calls(buckets=1),
+        tolerance=2e-5,
+    ),
+    Row(
+        "ddp_power_sgd_cold",
+        2,
+        _with_hook(
+            powerSGD_hook.powerSGD_hook,
+            _divided_sum,
+            _power_sgd(False),
+            bucket_cap_mb=SMALL_BUCKETS_MB,
+        ),
+        "powerSGD_hook without warm start, several buckets",
+        _power_calls(buckets=3),
+        tolerance=2e-5,
     ),
     Row(
         "ddp_own_hook",
