@@ -10,6 +10,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 
+#include "backend/validate.h"
+
 namespace tidegate {
 namespace {
 
@@ -21,11 +23,6 @@ constexpr std::int64_t kStored = 3;
 constexpr std::int64_t kShape = 4;
 constexpr std::int64_t kMaxDims = 64;  // More than torch's kernels take.
 constexpr std::int64_t kHeader = kShape + kMaxDims;
-
-template <typename... Parts>
-Status Invalid(const Parts&... parts) {
-  return Status(StatusCode::kInvalidArgument, c10::str(parts...));
-}
 
 std::string Describe(const std::int64_t* header) {
   const at::IntArrayRef shape(header + kShape, header[kSparseDims] + header[kDenseDims]);

@@ -1,17 +1,9 @@
 #include "backend/validate.h"
 
-#include <sstream>
 #include <string>
 
 namespace tidegate {
 namespace {
-
-template <typename... Parts>
-Status Invalid(const Parts&... parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  return Status(StatusCode::kInvalidArgument, text.str());
-}
 
 std::string Indexed(std::string_view what, std::size_t index) {
   return std::string(what) + "[" + std::to_string(index) + "]";

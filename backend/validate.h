@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/StringUtil.h>
 
 #include "collectives/kernels/dtype.h"
 #include "common/status.h"
@@ -15,6 +16,12 @@ namespace tidegate {
 // What a call must satisfy before the core sees it. Each check is kInvalidArgument (or
 // kUnsupported) with the offending value; `what` names the argument ("input", "outputs[3]"). The
 // caller adds operation, group and rank.
+
+/// kInvalidArgument with its message in parts.
+template <typename... Parts>
+Status Invalid(const Parts&... parts) {
+  return Status(StatusCode::kInvalidArgument, c10::str(parts...));
+}
 
 /// Defined, on a device that this build serves, strided, contiguous, with memory for all elements.
 Status CheckTensor(const at::Tensor& tensor, std::string_view what);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,4 +154,7 @@ def test_torch_is_included_in_few_translation_units(folder: str) -> None:
         for path, _, header in includes()
         if owner(path) == folder and path.suffix == ".cc" and TORCH_HEADER.match(header)
     }
-    assert len(units) <= 8, units
+    cmake = (ROOT / folder / "CMakeLists.txt").read_text()
+    batch = re.search(r"UNITY_BUILD_BATCH_SIZE (\d+)", cmake)
+    compiled = math.ceil(len(units) / int(batch[1])) if batch else len(units)
+    assert compiled <= 4, units
