@@ -30,6 +30,33 @@ class ProcessGroupTidegate(torch._C._distributed_c10d.Backend):
         def __deepcopy__(self, *args: typing.Any) -> ProcessGroupTidegate.Options: ...
         def __init__(self, timeout: datetime.timedelta = ...) -> None: ...
 
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        """
+        Set the timeout of later operations that name none.
+        """
+    def get_error(self) -> torch._C._distributed_c10d.ErrorType:
+        """
+        Say whether the group has failed (ErrorType.SUCCESS: it has not), and how.
+        """
+    def perform_nocolor_split(self, device: typing.Any) -> None:
+        """
+        Do nothing: a split asks nothing of ranks outside the new group.
+        """
+    def split(
+        self,
+        store: torch.distributed.distributed_c10d.Store,
+        ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        opts: torch._C._distributed_c10d.Backend.Options,
+    ) -> torch._C._distributed_c10d.Backend:
+        """
+        Make the group of some ranks of this one (None elsewhere); opts.group_name names it.
+        """
+    @property
+    def options(self) -> torch._C._distributed_c10d.Backend.Options:
+        """
+        A copy of the options of the group.
+        """
+
 def create_backend(
     store: torch.distributed.distributed_c10d.Store,
     rank: typing.SupportsInt | typing.SupportsIndex,

@@ -172,6 +172,7 @@ def test_both_entry_point_groups_are_declared() -> None:
     entry_points = importlib.metadata.distribution("tidegate").entry_points
     declared = {point.group: point.value for point in entry_points if point.name == "tidegate"}
     assert declared == {
+        "console_scripts": "tidegate.cli.main:main",
         "torch.backends": "tidegate:_autoload",
         "torch.distributed.backends": "tidegate:_register",
     }
