@@ -15,7 +15,7 @@ scripts/unit.sh asan
 scripts/unit.sh tsan "${tsan_slice[@]}"
 
 suites=()
-for suite in tests/python tests/conformance tests/integration tests/faults tests/gpu; do
+for suite in tests/python tests/conformance tests/integration tests/faults tests/upstream tests/gpu; do
   [ ! -d "$suite" ] || suites+=("$suite")
 done
 "$VENV_PYTHON" -m pytest "${suites[@]}"
