@@ -65,6 +65,7 @@ def traffic_problems(row: Row, outcomes: list[Outcome]) -> list[str]:
     """How the counters differ from what the row must have caused; nothing if not counted."""
     problems = []
     total: Counter[str] = Counter()
+    read = 0
     for rank, outcome in enumerate(outcomes):
         used = outcome.traffic
         if used is None:
@@ -75,8 +76,10 @@ def traffic_problems(row: Row, outcomes: list[Outcome]) -> list[str]:
             if used.calls[op] != wanted.get(op, 0):
                 calls = f"{used.calls[op]} calls instead of {wanted.get(op, 0)}"
                 problems.append(f"rank {rank}: {op}: {calls}")
-        if used.shm_bytes <= 0 and row.world_size > 1:
-            problems.append(f"rank {rank}: no bytes went through shared memory")
+        read += used.shm_bytes
+    # The root of a row reads nothing from anybody.
+    if read == 0 and row.world_size > 1:
+        problems.append("no bytes went through shared memory")
     problems += [f"{op} was never called" for op in sorted(row.some) if not total[op]]
     return problems
 
