@@ -2,7 +2,11 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "common/check.h"
 
 namespace tidegate {
 
@@ -13,6 +17,9 @@ Reaper::~Reaper() {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
       threads.swap(threads_);  // A thread may start another one until the queue is empty.
+      threads.insert(threads.end(), std::make_move_iterator(retired_.begin()),
+                     std::make_move_iterator(retired_.end()));
+      retired_.clear();
     }
     if (threads.empty()) return;
     changed_.notify_all();
@@ -35,8 +42,20 @@ void Reaper::Add(std::vector<std::shared_ptr<Operation>>* operations) {
 
 void Reaper::EnsureStandby() {
   if (idle_ > 0 || threads_.size() >= kMostThreads) return;
+  // They let go of the mutex for the last time, so this does not block for long.
+  for (std::thread& thread : retired_) thread.join();
+  retired_.clear();
   threads_.emplace_back(&Reaper::Loop, this);
   ++idle_;  // From now on, so that the next call does not start another one.
+}
+
+void Reaper::Retire() {
+  const auto self = std::find_if(threads_.begin(), threads_.end(), [](const std::thread& thread) {
+    return thread.get_id() == std::this_thread::get_id();
+  });
+  TIDEGATE_CHECK(self != threads_.end());
+  retired_.push_back(std::move(*self));
+  threads_.erase(self);
 }
 
 void Reaper::Loop() {
@@ -55,13 +74,20 @@ void Reaper::Loop() {
     --idle_;
     ++running_;
     last_start_ = Clock::now();
-    if (!operations_.empty()) EnsureStandby();
+    if (!operations_.empty()) {
+      EnsureStandby();
+      changed_.notify_one();  // An idle thread sleeps without a deadline until it is told.
+    }
     lock.unlock();
     operation->Reap();
     operation.reset();
     lock.lock();
     --running_;
     ++idle_;
+    if (idle_ > kMostIdleThreads && !stopping_) {
+      Retire();
+      break;
+    }
   }
   --idle_;
 }

@@ -18,9 +18,11 @@ namespace tidegate {
 /// Usually one thread does so, in the order of completion. A callback may wait for another one, as
 /// those of chained futures do: what is handed over while a callback has not returned for kPatience
 /// is taken by a second thread, and so on up to kMostThreads callbacks that wait for each other.
+/// Two threads stay once they are there: the second one is what notices that a callback waits.
 class Reaper {
  public:
   static constexpr std::size_t kMostThreads = 16;
+  static constexpr std::size_t kMostIdleThreads = 2;
   /// Well above what a callback takes, so that order is kept; small next to the wait it ends.
   static constexpr std::chrono::microseconds kPatience{1000};
 
@@ -37,6 +39,8 @@ class Reaper {
   void Loop();
   /// Sees to it that a thread looks after what is queued. REQUIRES: mutex_ held.
   void EnsureStandby();
+  /// Gives up the calling thread, which is to return at once. REQUIRES: mutex_ held.
+  void Retire();
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -46,6 +50,7 @@ class Reaper {
   std::size_t running_ = 0;  ///< Threads that are reaping.
   Clock::time_point last_start_;
   std::vector<std::thread> threads_;
+  std::vector<std::thread> retired_;  ///< Have returned or are about to; not joined yet.
 };
 
 }  // namespace tidegate

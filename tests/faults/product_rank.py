@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +26,8 @@ from tests.support.processes import Rank
 GROUP_TIMEOUT = 20.0  # far above what detection may take: a rank that waits for it is late
 SHORT_TIMEOUT = 0.6  # of the operations that a rank misses
 IN_FLIGHT = 3
-BACKEND_THREADS = {"tidegate-run", "tidegate-reap", "tidegate-node"}
+# Of each kind, for all groups together.
+BACKEND_THREADS = {"tidegate-run": 1, "tidegate-reap": 2, "tidegate-node": 1}
 EXIT_STATUS = {"raise": 1, "os_exit": 3, "sys_exit": 4}
 
 
@@ -253,8 +255,10 @@ def _report_done(rank: Rank, before: dict[str, int], threads: list[str]) -> None
     for name in threads:
         if name in more:
             more.remove(name)
-    # The backend keeps one thread of each kind for all groups; torch's own are not looked at.
-    ours = [name for name in more if name.startswith("tidegate")]
-    held += [f"thread {name}" for name in ours if name not in BACKEND_THREADS]
-    held += [f"{ours.count(name)} threads {name}" for name in set(ours) if ours.count(name) > 1]
+    ours = Counter(name for name in more if name.startswith("tidegate"))  # torch's own aside
+    held += [
+        f"{count} threads {name}"
+        for name, count in ours.items()
+        if count > BACKEND_THREADS.get(name, 0)
+    ]
     rank.report("done", held=held)
