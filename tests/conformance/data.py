@@ -69,6 +69,8 @@ def narrow(values: np.ndarray, dtype: str) -> np.ndarray:
     """Rounds fp32 or fp64 values to `dtype`, nearest even, and returns its carrier."""
     if dtype.startswith("float8"):  # torch's conversion of fp32 is what defines these
         floats = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+        if dtype == "float8_e4m3fn":  # torch 2.11 made what is too large NaN, later ones saturate
+            floats = floats.clamp(-448.0, 448.0)
         return floats.to(torch_dtype(dtype)).view(torch.uint8).numpy()
     if dtype != "bfloat16":
         return values.astype(CARRIERS[dtype])
