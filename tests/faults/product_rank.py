@@ -249,16 +249,21 @@ def _threads() -> list[str]:
     return names
 
 
-def _report_done(rank: Rank, before: dict[str, int], threads: list[str]) -> None:
-    held = held_by_groups(rank.world_size, before, rank.args["case"].store == "tcp")
-    more = _threads()
-    for name in threads:
-        if name in more:
-            more.remove(name)
-    ours = Counter(name for name in more if name.startswith("tidegate"))  # torch's own aside
-    held += [
+def _spare_threads(before: list[str]) -> list[str]:
+    """What of the backend's threads is more than it keeps; torch's own are not looked at."""
+    ours = Counter(name for name in _threads() if name.startswith("tidegate"))
+    ours.subtract(before)
+    return [
         f"{count} threads {name}"
         for name, count in ours.items()
         if count > BACKEND_THREADS.get(name, 0)
     ]
-    rank.report("done", held=held)
+
+
+def _report_done(rank: Rank, before: dict[str, int], threads: list[str]) -> None:
+    held = held_by_groups(rank.world_size, before, rank.args["case"].store == "tcp")
+    # A new thread bears the name of the one that started it until it runs for the first time.
+    deadline = time.monotonic() + 2
+    while _spare_threads(threads) and time.monotonic() < deadline:
+        os.sched_yield()
+    rank.report("done", held=held + _spare_threads(threads))
