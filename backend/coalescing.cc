@@ -34,7 +34,8 @@ std::uint64_t NextId() {
 }
 
 /// Runs `finish` once all of `futures` are done, on the thread that completes the last one.
-void WhenAll(const std::vector<c10::intrusive_ptr<Future>>& futures, std::function<void()> finish) {
+void WhenAll(const std::vector<c10::intrusive_ptr<Future>>& futures,
+             const std::function<void()>& finish) {
   if (futures.empty()) {
     finish();
     return;

@@ -122,7 +122,7 @@ auto ProcessGroupTidegate::Launch(const CallKind& kind, const OptionsOfCall& opt
   record.Begin(variable ? "all_to_allv" : kind.trace_name, DescribeGroup(), rank_,
                static_cast<std::int64_t>(communicator_->sequence()) + 1, /*is_transfer=*/false,
                opts.asyncOp, arguments);
-  return Submit(kind, builder, opts.asyncOp, opts.timeout, std::move(arguments.flat_inputs));
+  return Submit(kind, builder, opts.asyncOp, opts.timeout, arguments.flat_inputs);
 }
 
 auto ProcessGroupTidegate::Submit(const CallKind& kind, CallBuilder& builder, bool async,

@@ -68,7 +68,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTidegate::split(
   const std::lock_guard lock(splits_mutex_);
   const c10::weak_intrusive_ptr<c10d::Backend> none{c10::intrusive_ptr<c10d::Backend>()};
   Split& entry = splits_.try_emplace(name, Split{none, 0}).first->second;
-  const c10::intrusive_ptr<c10d::Backend> made = entry.group.lock();
+  c10::intrusive_ptr<c10d::Backend> made = entry.group.lock();
   if (made && !static_cast<const ProcessGroupTidegate&>(*made).closed_) return made;
   std::vector<std::int64_t> global_ranks;
   for (const int rank : ranks) {

@@ -67,7 +67,7 @@ Status MonitoredBarrier::PassAsRoot(Nanoseconds timeout, bool name_all,
   for (int rank = 1; rank < ranks_; ++rank) arrivals.push_back(ArrivalKey(number_, rank));
   store_->set(ArrivalKey(number_, rank_), "1");
   bool complete = false;
-  const Status waited = Poll(deadline, health, [&] { return store_->check(arrivals); }, &complete);
+  Status waited = Poll(deadline, health, [&] { return store_->check(arrivals); }, &complete);
   if (waited.ok() && complete) {
     store_->set(OutcomeKey(number_), kPassed);
     ForgetEarlier();
@@ -93,7 +93,7 @@ Status MonitoredBarrier::PassAsOther(Nanoseconds timeout, const std::function<St
   }
   store_->set(ArrivalKey(number_, rank_), "1");
   bool decided = false;
-  const Status waited = Poll(deadline, health, [&] { return store_->check(outcome); }, &decided);
+  Status waited = Poll(deadline, health, [&] { return store_->check(outcome); }, &decided);
   if (!waited.ok()) return waited;
   std::string reason = "rank 0 has not decided; " + NameMissing(Missing(), true, timeout);
   if (decided) {

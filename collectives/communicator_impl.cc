@@ -161,7 +161,7 @@ std::shared_ptr<Operation> CommunicatorImpl::NewOperation(const std::string& nam
 
 std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(const std::string& name,
                                                              std::uint64_t sequence,
-                                                             Status status) {
+                                                             const Status& status) {
   std::shared_ptr<Operation> operation = NewOperation(name, sequence, nullptr);
   operation->Complete(Status(status.code(), name + " seq " + std::to_string(sequence) +
                                                 " in group " + options_.group_name + " on rank " +
@@ -182,12 +182,11 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   TIDEGATE_CHECK(!requests.empty());
   const Collective collective = requests.front().collective;
   const std::string name(NameOf(collective));
-  if (Status usable = Usable(); !usable.ok())
-    return FailedOperation(name, sequence() + 1, std::move(usable));
+  if (Status usable = Usable(); !usable.ok()) return FailedOperation(name, sequence() + 1, usable);
   for (const CollectiveRequest& request : requests) {
     if (Status checked = CheckRequest(request, rank(), ranks()); !checked.ok()) {
       Refuse(collective, checked.message());
-      return FailedOperation(name, sequence(), std::move(checked));
+      return FailedOperation(name, sequence(), checked);
     }
   }
   const TimePoint begun = SteadyClock().Now();
@@ -205,7 +204,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   {
     const std::lock_guard lock(submit_mutex_);
     if (Status open = MayQueue(*group); !open.ok())
-      return FailedOperation(name, sequence() + 1, std::move(open));
+      return FailedOperation(name, sequence() + 1, open);
     for (const CollectiveRequest& request : task->requests)
       task->calls.push_back(Prepare(request, ScheduleFor(request), ++sequence_,
                                     group->context.transport().stage_bytes(),
@@ -269,7 +268,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
                                                       int peer, std::int64_t tag,
                                                       const SubmitOptions& options) {
   if (Status usable = Usable(); !usable.ok())
-    return FailedOperation(name, transfer_sequence_ + 1, std::move(usable));
+    return FailedOperation(name, transfer_sequence_ + 1, usable);
   const bool sends = std::string_view(name) == "send";
   const bool any_source = !sends && peer == kAnySource && ranks() > 1;
   if (!any_source && (peer < 0 || peer >= ranks() || peer == rank()))
@@ -291,7 +290,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
   {
     const std::lock_guard lock(submit_mutex_);
     if (Status open = MayQueue(*joined.value()); !open.ok())
-      return FailedOperation(name, transfer_sequence_ + 1, std::move(open));
+      return FailedOperation(name, transfer_sequence_ + 1, open);
     operation = NewOperation(name, ++transfer_sequence_, options.keepalive);
     transfer.operation = operation;
     std::erase_if(transfers_, [](const auto& earlier) { return earlier->done(); });

@@ -85,7 +85,7 @@ class CommunicatorImpl final : public Communicator,
   std::shared_ptr<Operation> NewOperation(const std::string& name, std::uint64_t sequence,
                                           std::shared_ptr<void> keepalive);
   std::shared_ptr<Operation> FailedOperation(const std::string& name, std::uint64_t sequence,
-                                             Status status);
+                                             const Status& status);
   void AddDependencies(Attached& attached, int lane, Task* task) const;
   std::shared_ptr<Operation> Transfer(const char* name, Block data, DataType dtype, int peer,
                                       std::int64_t tag, const SubmitOptions& options);

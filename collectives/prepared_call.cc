@@ -124,7 +124,6 @@ std::vector<Block> BlocksFor(const std::vector<Block>& blocks, int parts) {
 std::size_t MessageBytes(const CollectiveRequest& request) {
   switch (request.collective) {
     case Collective::kReduceScatter:
-      return TotalBytes(request.inputs);
     case Collective::kAllReduce:
       return TotalBytes(request.inputs);
     case Collective::kAllGather:

@@ -164,7 +164,7 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
 /// Reads the value that `environment` has for `setting`, if any, into `config`.
 Status Apply(const Setting& setting, const std::optional<std::string>& value, Config& config) {
   if (!value || value->empty()) return Status();
-  const Status status = setting.set(*value, config);
+  Status status = setting.set(*value, config);
   if (status.ok()) return status;
   return Status(StatusCode::kInvalidArgument,
                 std::string(setting.name) + "=" + *value + " is not accepted: " + status.message() +

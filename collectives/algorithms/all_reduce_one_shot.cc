@@ -22,6 +22,7 @@ Schedule AllReduceOneShot(const AlgorithmInput& input) {
   builder.Lag(1);
   builder.Wait(kAllPeers, Channel::kReady, Output(0));
   std::vector<Slice> operands;
+  operands.reserve(static_cast<std::size_t>(input.ranks));
   for (int rank = 0; rank < input.ranks; ++rank)
     operands.push_back(rank == me ? Input(0) : Stage(rank, 0));
   builder.Reduce(Output(0), operands, Output(0));

@@ -40,14 +40,14 @@ struct Product : Sum {
 struct Min : Sum {
   template <typename V>
   static TIDEGATE_INLINE V Combine(V a, V b) {
-    return ((b < a) | (b != b)) ? b : a;
+    return ((b < a) | (b != b)) ? b : a;  // NOLINT(misc-redundant-expression)
   }
 };
 
 struct Max : Sum {
   template <typename V>
   static TIDEGATE_INLINE V Combine(V a, V b) {
-    return ((b > a) | (b != b)) ? b : a;
+    return ((b > a) | (b != b)) ? b : a;  // NOLINT(misc-redundant-expression)
   }
 };
 

@@ -11,6 +11,7 @@ inline constexpr std::size_t kVectorBytes = TIDEGATE_REDUCE_VECTOR_BYTES;
 
 template <typename T, std::size_t kLanes>
 struct VectorOf {
+  // NOLINTNEXTLINE(modernize-use-using): the attribute stands where gcc wants it.
   typedef T Type __attribute__((vector_size(kLanes * sizeof(T))));
 };
 template <typename T, std::size_t kLanes>

@@ -42,9 +42,8 @@ std::string StepText(const Schedule& schedule, const Step& step) {
       break;
     case StepKind::kReduce: {
       text += "reduce " + SliceText(step.dst) + " <-";
-      for (int i = 0; i < step.operand_count; ++i)
-        text +=
-            " " + SliceText(schedule.operands[static_cast<std::size_t>(step.first_operand + i)]);
+      for (int i = step.first_operand; i < step.first_operand + step.operand_count; ++i)
+        text += " " + SliceText(schedule.operands[static_cast<std::size_t>(i)]);
       break;
     }
     case StepKind::kSignal:

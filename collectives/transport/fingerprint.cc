@@ -11,14 +11,14 @@ bool Matches(const Fingerprint& a, const Fingerprint& b) {
 std::string Describe(const Fingerprint& fingerprint) {
   std::string text(NameOf(fingerprint.collective));
   if (fingerprint.collective != Collective::kBarrier) {
-    text += "(";
+    text += '(';
     if (fingerprint.reduce_op != ReduceOp::kNone)
       text += std::string(NameOf(fingerprint.reduce_op)) + ", ";
     text += NameOf(fingerprint.dtype);
     if (fingerprint.elements != 0)
       text += ", " + std::to_string(fingerprint.elements) + " elements";
     if (fingerprint.root >= 0) text += ", root " + std::to_string(fingerprint.root);
-    text += ")";
+    text += ')';
   }
   return text + " seq " + std::to_string(fingerprint.sequence);
 }

@@ -42,7 +42,7 @@ class Fields {
 };
 
 template <typename T>
-void Append(std::string& text, const char* name, T value) {
+void Append(std::string& text, const char* name, const T& value) {
   text += name;
   text += '=';
   if constexpr (std::is_convertible_v<T, std::string>)
@@ -146,7 +146,7 @@ std::string EncodeLastWord(const Status& failure) {
 Status ParseLastWord(const std::string& text) {
   Fields fields(text);
   const auto version = fields.Number<std::uint32_t>("version");
-  const Status failure = ReadStatus(fields);
+  Status failure = ReadStatus(fields);
   if (!fields.complete() || version != kWireVersion || failure.ok()) return NotOurs("a last word");
   return failure;
 }

@@ -59,7 +59,7 @@ TEST(ResultTest, RefusesOkWithoutValue) {
 }
 
 TEST(ResultTest, ReturnIfErrorLeavesOnlyOnError) {
-  const auto after = [](Status status) -> Result<std::string> {
+  const auto after = [](const Status& status) -> Result<std::string> {
     TIDEGATE_RETURN_IF_ERROR(status);
     return std::string("went on");
   };
