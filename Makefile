@@ -49,7 +49,7 @@ offline-bundle: ## .offline: what tests/gpu/run.sh needs on a GPU machine withou
 bench-gloo: build ## all-gather and reduce-scatter next to gloo
 	@$(VENV_PYTHON) bench/collectives/compare_gloo.py
 
-lint: ## ruff, clang-format, mypy and the stub of the shim
+lint: ## ruff, clang-format, clang-tidy, mypy and the stub of the shim
 	@scripts/lint.sh
 
 format: ## what ruff, clang-format and the generator of the stub can put right

@@ -32,7 +32,7 @@ class CopyTest : public testing::TestWithParam<Isa> {
                  ", src " + std::to_string(src_offset) + " past a line");
     const std::align_val_t line{kLine};
     // The source block ends with the source, so that an address sanitizer sees a read past it.
-    const auto free_line = [line](std::byte* block) { operator delete[](block, line); };
+    const auto free_line = [](std::byte* block) { operator delete[](block, line); };
     std::unique_ptr<std::byte[], decltype(free_line)> source_block(
         new (line) std::byte[src_offset + bytes], free_line);
     std::unique_ptr<std::byte[], decltype(free_line)> block(

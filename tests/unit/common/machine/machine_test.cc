@@ -25,7 +25,7 @@ class MachineTest : public ::testing::Test {
     if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp " + pattern);
     root_ = pattern;
   }
-  ~MachineTest() override { std::filesystem::remove_all(root_); }
+  void TearDown() override { std::filesystem::remove_all(root_); }
 
   std::string root() const { return root_.string(); }
 
