@@ -42,9 +42,6 @@ void Reaper::Add(std::vector<std::shared_ptr<Operation>>* operations) {
 
 void Reaper::EnsureStandby() {
   if (idle_ > 0 || threads_.size() >= kMostThreads) return;
-  // They let go of the mutex for the last time, so this does not block for long.
-  for (std::thread& thread : retired_) thread.join();
-  retired_.clear();
   threads_.emplace_back(&Reaper::Loop, this);
   ++idle_;  // From now on, so that the next call does not start another one.
 }
@@ -56,19 +53,30 @@ void Reaper::Retire() {
   TIDEGATE_CHECK(self != threads_.end());
   retired_.push_back(std::move(*self));
   threads_.erase(self);
+  changed_.notify_one();
+}
+
+void Reaper::JoinRetired() {
+  // They have let go of the mutex for the last time, so this does not block for long.
+  for (std::thread& thread : retired_) thread.join();
+  retired_.clear();
 }
 
 void Reaper::Loop() {
   pthread_setname_np(pthread_self(), "tidegate-reap");
   std::unique_lock lock(mutex_);
   for (;;) {  // Counted as idle here.
-    changed_.wait(lock, [this] { return stopping_ || !operations_.empty(); });
+    changed_.wait(lock, [this] { return stopping_ || !operations_.empty() || !retired_.empty(); });
+    JoinRetired();
     const Clock::time_point turn = last_start_ + kPatience;
     if (!operations_.empty() && running_ > 0 && Clock::now() < turn) {
       changed_.wait_until(lock, turn);
       continue;
     }
-    if (operations_.empty()) break;
+    if (operations_.empty()) {
+      if (stopping_) break;
+      continue;
+    }
     std::shared_ptr<Operation> operation = std::move(operations_.front());
     operations_.pop_front();
     --idle_;

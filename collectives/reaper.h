@@ -41,6 +41,8 @@ class Reaper {
   void EnsureStandby();
   /// Gives up the calling thread, which is to return at once. REQUIRES: mutex_ held.
   void Retire();
+  /// REQUIRES: mutex_ held.
+  void JoinRetired();
 
   std::mutex mutex_;
   std::condition_variable changed_;
