@@ -12,14 +12,11 @@
 #include "backend/duration.h"
 #include "backend/error_translation.h"
 #include "backend/gil.h"
+#include "backend/validate.h"
 #include "common/log.h"
 
 namespace tidegate {
 namespace {
-
-Status Invalid(std::string reason) {
-  return Status(StatusCode::kInvalidArgument, std::move(reason));
-}
 
 Status CheckRanksOfSplit(const std::vector<int>& ranks, int size, const std::string& name) {
   if (ranks.empty()) return Invalid("the list of ranks is empty");
@@ -27,11 +24,11 @@ Status CheckRanksOfSplit(const std::vector<int>& ranks, int size, const std::str
   std::vector<int> sorted = ranks;
   std::sort(sorted.begin(), sorted.end());
   if (sorted.front() < 0 || sorted.back() >= size) {
-    return Invalid(c10::str("the ranks ", ranks,
-                            " are not all ranks of this group, which are 0 to ", size - 1));
+    return Invalid("the ranks ", ranks, " are not all ranks of this group, which are 0 to ",
+                   size - 1);
   }
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-    return Invalid(c10::str("the ranks ", ranks, " name one twice"));
+    return Invalid("the ranks ", ranks, " name one twice");
   }
   return Status();
 }
