@@ -18,6 +18,12 @@ namespace {
 constexpr Nanoseconds kFirstPause = std::chrono::microseconds(50);
 constexpr Nanoseconds kLongestPause = std::chrono::milliseconds(2);
 
+// All that a rank can know whose peers lived and died before it came: who failed, and why, stands in
+// the group's segment, and the way there leads through the store.
+constexpr char kServerGone[] =
+    "; the process that serves the store (rank 0, or torchrun's agent) has left or cannot be "
+    "reached: its output says why";
+
 Status StoreError(const char* action, const std::string& key, const std::string& reason) {
   return Status(StatusCode::kInternal, std::string("the c10d store could not ") + action +
                                            " key \"" + key + "\": " + reason);
@@ -28,6 +34,8 @@ template <typename Call>
 std::invoke_result_t<Call> Guarded(const char* action, const std::string& key, Call&& call) {
   try {
     return call();
+  } catch (const c10::DistNetworkError& error) {
+    return StoreError(action, key, std::string(error.what_without_backtrace()) + kServerGone);
   } catch (const c10::Error& error) {
     return StoreError(action, key, error.what_without_backtrace());
   } catch (const std::exception& error) {

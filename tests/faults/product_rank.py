@@ -139,6 +139,10 @@ def rank_main(rank: Rank) -> None:
     else:
         rank.receive()
         _usual(runner)
+    if runner.case.store == "tcp" and rank.rank == 0:
+        # The store ends with this process, and a rank may yet have to look up the group in it that
+        # the others are done with: torchrun's agent, too, stays until all ranks have ended.
+        rank.receive()
     if dist.is_initialized():
         dist.destroy_process_group()
     _report_done(rank, before, threads)

@@ -75,6 +75,8 @@ class _Run:
             self.check(self.survivors)
             if alive_victim and not (case.fault == "stop" and case.way == "kill"):
                 self.check_victim()
+        if case.store == "tcp":
+            job.send("all have failed", [0])
         rest = job.ranks() if alive_victim or case.fault == "mismatch" else self.survivors
         if case.fault == "stop" and case.way == "kill":
             job.kill(case.victim)

@@ -173,3 +173,34 @@ def test_ranks_that_disagree_about_the_world_size_are_told(tmp_path: Path) -> No
     lines = run([sys.executable, str(path), str(tmp_path / "store")], tmp_path).splitlines()
     assert len(lines) == 2, lines
     assert any("2 ranks" in line and "3" in line for line in lines), lines
+
+
+def test_a_store_that_has_gone_is_told_with_where_to_look(tmp_path: Path) -> None:
+    script = PREAMBLE + textwrap.dedent(
+        """
+        import subprocess
+        SERVER = '''
+        import sys
+        import torch.distributed as dist
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        print(store.port, flush=True)
+        sys.stdin.read()
+        '''
+        server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+        store = dist.TCPStore("127.0.0.1", int(server.stdout.readline()), is_master=False)
+        dist.init_process_group("tidegate", store=store, rank=1, world_size=2)
+        server.kill()
+        server.wait()
+        try:
+            dist.barrier()
+        except dist.DistBackendError as error:
+            print(str(error).replace("\\n", " "))
+        """
+    )
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    (line,) = run([sys.executable, str(path)], tmp_path).splitlines()
+    assert "cannot join group 0" in line
+    assert "the process that serves the store (rank 0, or torchrun's agent) has left" in line
+    assert "its output says why" in line
