@@ -19,8 +19,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "common": (),
     "common/machine": ("common",),
     "common/ipc": ("common", "common/machine"),
+    "collectives/topology": COMMON,
     "collectives/schedule": COMMON,
-    "collectives/algorithms": (*COMMON, "collectives/schedule"),
+    "collectives/algorithms": (*COMMON, "collectives/topology", "collectives/schedule"),
     "collectives/kernels": COMMON,
     # Fingerprints name an operation and a dtype, whose types live in schedule and kernels.
     "collectives/transport": (*COMMON, "collectives/schedule", "collectives/kernels"),
