@@ -1,10 +1,32 @@
 # Everything in C++ that others wrote, torch excepted (FindTorchPaths.cmake): found on the system
 # first, fetched at a pinned version otherwise. Point the URL at a mirror or a local archive, or set
-# FETCHCONTENT_SOURCE_DIR_GOOGLETEST, where the address is out of reach.
+# FETCHCONTENT_SOURCE_DIR_GOOGLETEST or ..._NLOHMANN_JSON, where the address is out of reach.
 
 set(TIDEGATE_GOOGLETEST_URL
     "https://github.com/google/googletest/archive/refs/tags/v1.14.0.tar.gz"
     CACHE STRING "Archive of GoogleTest 1.14.0, used where the system has none")
+
+set(TIDEGATE_NLOHMANN_JSON_URL
+    "https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz"
+    CACHE STRING "Archive of nlohmann-json 3.11.3, used where the system has none")
+
+include(FetchContent)
+
+find_package(nlohmann_json 3.10 QUIET)
+if(TARGET nlohmann_json::nlohmann_json)
+  set(TIDEGATE_NLOHMANN_JSON_ORIGIN "system ${nlohmann_json_VERSION}")
+else()
+  set(JSON_BuildTests OFF CACHE INTERNAL "")
+  set(JSON_Install OFF CACHE INTERNAL "")
+  # A system header to us: its warnings are not ours.
+  set(JSON_SystemInclude ON CACHE INTERNAL "")
+  FetchContent_Declare(nlohmann_json
+    URL "${TIDEGATE_NLOHMANN_JSON_URL}"
+    URL_HASH SHA256=d6c65aca6b1ed68e7a182f4757257b107ae403032760ed6ef121c9d55e81757d
+    DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  FetchContent_MakeAvailable(nlohmann_json)
+  set(TIDEGATE_NLOHMANN_JSON_ORIGIN "fetched 3.11.3")
+endif()
 
 set(TIDEGATE_GTEST_ORIGIN "not needed")
 if(TIDEGATE_BUILD_TESTS)
@@ -12,7 +34,6 @@ if(TIDEGATE_BUILD_TESTS)
   if(TARGET GTest::gmock_main)
     set(TIDEGATE_GTEST_ORIGIN "system ${GTest_VERSION}")
   else()
-    include(FetchContent)
     set(INSTALL_GTEST OFF)
     FetchContent_Declare(googletest
       URL "${TIDEGATE_GOOGLETEST_URL}"

@@ -23,4 +23,5 @@ message(STATUS "  compiler     ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VER
 message(STATUS "  launcher     ${launcher_text}")
 message(STATUS "  sanitizer    ${sanitizer_text}")
 message(STATUS "  torch shim   ${shim_text}")
+message(STATUS "  JSON         nlohmann-json: ${TIDEGATE_NLOHMANN_JSON_ORIGIN}")
 message(STATUS "  unit tests   ${TIDEGATE_BUILD_TESTS} (GoogleTest: ${TIDEGATE_GTEST_ORIGIN})")

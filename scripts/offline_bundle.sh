@@ -17,28 +17,54 @@ fetch_wheels() {
     ! find "$BUNDLE/wheels" -name '*.whl' ! -name '*-none-any.whl' | grep .
 }
 
+# pinned <project>: the address and the hash that cmake/ThirdParty.cmake has for it.
+pinned() {
+  sed -n "/FetchContent_Declare($1/,/)/s/.*URL_HASH SHA256=//p" cmake/ThirdParty.cmake
+  sed -n "s/.*\"\(https:.*\/${1/nlohmann_/nlohmann\\/}\/.*\)\".*/\1/p" cmake/ThirdParty.cmake
+}
+
+# fetch_archive <project>: unpacks what CMake would fetch into $BUNDLE/<project>.
+fetch_archive() {
+  local archive="build/$1.archive" pin
+  mapfile -t pin < <(pinned "$1")
+  "$VENV_PYTHON" -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
+    "${pin[1]}" "$archive" &&
+    echo "${pin[0]}  $archive" | sha256sum --check &&
+    tar -xf "$archive" --strip-components 1 -C "$BUNDLE/$1"
+}
+
 # The sources that Debian installs with libgtest-dev, otherwise the archive that CMake would fetch.
 fetch_googletest() {
-  local archive=build/googletest.tar.gz url hash
   rm -rf "$BUNDLE/googletest"
   mkdir -p "$BUNDLE/googletest"
   if [ -f /usr/src/googletest/CMakeLists.txt ]; then
     cp -r /usr/src/googletest/. "$BUNDLE/googletest"
     return
   fi
-  url=$(sed -n 's/.*"\(https:.*\.tar\.gz\)".*/\1/p' cmake/ThirdParty.cmake)
-  hash=$(sed -n 's/.*URL_HASH SHA256=//p' cmake/ThirdParty.cmake)
-  "$VENV_PYTHON" -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
-    "$url" "$archive" &&
-    echo "$hash  $archive" | sha256sum --check &&
-    tar -xzf "$archive" --strip-components 1 -C "$BUNDLE/googletest"
+  fetch_archive googletest
+}
+
+# The headers that Debian installs with nlohmann-json3-dev, otherwise that archive.
+fetch_json() {
+  rm -rf "$BUNDLE/nlohmann_json"
+  mkdir -p "$BUNDLE/nlohmann_json/include"
+  if [ ! -f /usr/include/nlohmann/json.hpp ]; then
+    fetch_archive nlohmann_json
+    return
+  fi
+  cp -r /usr/include/nlohmann "$BUNDLE/nlohmann_json/include" &&
+    cat >"$BUNDLE/nlohmann_json/CMakeLists.txt" <<'CMAKE'
+add_library(nlohmann_json INTERFACE)
+add_library(nlohmann_json::nlohmann_json ALIAS nlohmann_json)
+target_include_directories(nlohmann_json SYSTEM INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/include")
+CMAKE
 }
 
 STAMPS=$BUNDLE
 mkdir -p "$BUNDLE"
 once wheels.made "${wheels[*]}" "wheels: ${wheels[*]}" fetch_wheels
-once googletest.made "$(sed -n 's/.*URL_HASH SHA256=//p' cmake/ThirdParty.cmake)" \
-  "sources of GoogleTest" fetch_googletest
+once googletest.made "$(pinned googletest)" "sources of GoogleTest" fetch_googletest
+once nlohmann_json.made "$(pinned nlohmann_json)" "headers of nlohmann-json" fetch_json
 
 size=$(du -sm "$BUNDLE" | cut -f 1)
 if [ "$size" -gt "$MAX_MIB" ]; then

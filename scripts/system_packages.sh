@@ -12,12 +12,13 @@ python_can 'import ensurepip, venv' || required+=(python3-venv)
 python_can 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' ||
   required+=(python3-dev)
 
-# Without these the build takes longer: pip has CMake and Ninja, and CMake fetches GoogleTest.
+# Without these the build takes longer: pip has CMake and Ninja, and CMake fetches sources.
 optional=()
 cmake_version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p') || true
 at_least "${cmake_version:-0}" 3.25 || optional+=(cmake)
 command -v ninja >/dev/null || optional+=(ninja-build)
 can_compile '#include <gmock/gmock.h>' || optional+=(libgtest-dev libgmock-dev)
+can_compile '#include <nlohmann/json.hpp>' || optional+=(nlohmann-json3-dev)
 command -v ccache >/dev/null || optional+=(ccache)
 
 missing="${required[*]} ${optional[*]}"

@@ -102,9 +102,16 @@ fi
 # A folder with the package and its .dist-info is enough for torch to find the entry points.
 export PYTHONPATH="$SITE:$WORK/tools${PYTHONPATH:+:$PYTHONPATH}"
 
+# Sources that CMake would otherwise fetch where the system has none.
+sources=()
+for project in googletest nlohmann_json; do
+  [ ! -d "$BUNDLE/$project" ] ||
+    sources+=("-DFETCHCONTENT_SOURCE_DIR_${project^^}=$BUNDLE/$project")
+done
+
 if chosen build; then
-  stage build "$PYTHON" -m pip install -v --no-deps --no-build-isolation --upgrade \
-    --target "$SITE" --config-settings "build-dir=$WORK/shim" . || exit 1
+  stage build env CMAKE_ARGS="${sources[*]}" "$PYTHON" -m pip install -v --no-deps \
+    --no-build-isolation --upgrade --target "$SITE" --config-settings "build-dir=$WORK/shim" . || exit 1
 fi
 
 suites=()
@@ -120,17 +127,14 @@ if [ ${#suites[@]} -gt 0 ]; then
 fi
 
 unit() {
-  local googletest=()
-  [ ! -d "$BUNDLE/googletest" ] ||
-    googletest=("-DFETCHCONTENT_SOURCE_DIR_GOOGLETEST=$BUNDLE/googletest")
   cmake -S . -B "$WORK/unit" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DTIDEGATE_BUILD_SHIM=OFF -DTIDEGATE_BUILD_TESTS=ON "${googletest[@]}" &&
+    -DTIDEGATE_BUILD_SHIM=OFF -DTIDEGATE_BUILD_TESTS=ON "$@" &&
     cmake --build "$WORK/unit" --parallel "$JOBS" &&
     ctest --test-dir "$WORK/unit" --parallel "$JOBS" --output-on-failure --no-tests=error
 }
 export -f unit
 export WORK BUNDLE JOBS
-chosen unit && { stage unit bash -c unit || true; }
+chosen unit && { stage unit bash -c 'unit "$@"' unit "${sources[@]}" || true; }
 
 printf '\n== summary\n'
 cat "$SUMMARY"
