@@ -12,15 +12,24 @@ BACKEND = os.environ.get("TIDEGATE_TEST_BACKEND", "tidegate")
 IS_TIDEGATE = BACKEND == "tidegate"
 
 
+# The names that this torch gives the collectives of one tensor a rank (renamed in 2.13).
+ALL_GATHER_SINGLE = (
+    "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
+)
+REDUCE_SCATTER_SINGLE = (
+    "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"
+)
+
+
 def all_gather_single(output, tensor, group=None, async_op=False):
-    """`dist.all_gather_single`, under the name this torch gives it (renamed in 2.13)."""
-    call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    """`dist.all_gather_single`, under the name this torch gives it."""
+    call = getattr(dist, ALL_GATHER_SINGLE)
     return call(output, tensor, group=group, async_op=async_op)
 
 
 def reduce_scatter_single(output, tensor, op, group=None, async_op=False):
-    """`dist.reduce_scatter_single`, under the name this torch gives it (renamed in 2.13)."""
-    call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    """`dist.reduce_scatter_single`, under the name this torch gives it."""
+    call = getattr(dist, REDUCE_SCATTER_SINGLE)
     return call(output, tensor, op=op, group=group, async_op=async_op)
 
 

@@ -52,6 +52,20 @@ def _clip(model: DistributedDataParallel, rank: int, recipe: Recipe) -> None:
     models.train(model, rank, recipe, clip=clip)
 
 
+def _in_buckets(model: DistributedDataParallel, rank: int, recipe: Recipe) -> None:
+    """The gradients are parts of the one bucket, where else each has memory of its own."""
+    optimizer = recipe.optimizer(model)
+    memories = []
+
+    def look(*_: object) -> None:
+        gradients = [value.grad for value in model.parameters()]
+        memories.append(len({each.untyped_storage().data_ptr() for each in gradients}))
+
+    optimizer.register_step_pre_hook(look)
+    models.train(model, rank, recipe, optimizer=optimizer)
+    assert memories == [1] * STEPS, memories
+
+
 # --- ranks that use different parameters ----------------------------------------------------------
 
 
@@ -206,8 +220,8 @@ ROWS = (
     Row(
         "ddp_bucket_view",
         3,
-        ddp(gradient_as_bucket_view=True),
-        "gradient_as_bucket_view",
+        ddp(train=_in_buckets, gradient_as_bucket_view=True),
+        "gradient_as_bucket_view: gradients in the memory of the bucket",
         _CALLS,
     ),
     Row(

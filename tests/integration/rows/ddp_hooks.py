@@ -34,9 +34,17 @@ def _with_hook(hook: Hook, reduce: Callable[[int], Reduce], state=lambda: None, 
 
     def run(context: RankContext) -> Outcome:
         model = DistributedDataParallel(models.build(), **options)
-        model.register_comm_hook(state(), hook)
+        buckets = 0
+
+        def counted(given, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            nonlocal buckets
+            buckets += 1
+            return hook(given, bucket)
+
+        model.register_comm_hook(state(), counted)
         with Meter() as meter:
             models.train(model, context.rank)
+        assert buckets == STEPS, buckets  # all parameters are in one
         wanted = models.rank_by_rank(context.world_size, _loss, reduce(context.world_size))
         return compare(replicas(model), wanted, meter.used)
 

@@ -36,6 +36,19 @@ _OPERATIONS = {
 }
 
 
+def operation_of(func: Any) -> str | None:
+    """tidegate's name of a collective of the dispatcher; None for anything else."""
+    return _OPERATIONS.get(func.namespace, {}).get(func._opname)
+
+
+def asynchronous(func: Any, args: tuple, kwargs: dict) -> bool:
+    """Whether a collective of `torch.distributed` is called with async_op=True."""
+    names = [argument.name for argument in func._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    where = names.index("async_op" if "async_op" in names else "asyncOp")
+    return bool(given.get(names[where], func._schema.arguments[where].default_value))
+
+
 class Dispatched(TorchDispatchMode):
     """While it is active, `calls` counts this thread's collectives under tidegate's names.
 
@@ -51,7 +64,7 @@ class Dispatched(TorchDispatchMode):
     ) -> Any:
         if any(issubclass(type_, DTensor) for type_ in types):
             return NotImplemented  # what it consists of comes by in its turn
-        operation = _OPERATIONS.get(func.namespace, {}).get(func._opname)
+        operation = operation_of(func)
         if operation is not None:
             coalesced = "coalesced" in func._opname
             self.calls[operation] += len(args[0]) if coalesced else 1

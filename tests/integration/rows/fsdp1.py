@@ -32,6 +32,7 @@ from tests.integration.rows.base import (
     compare,
     each_step,
 )
+from tests.integration.rows.order import assert_order, order_of
 from tests.support.workers import RankContext
 
 Training = Callable[[FullyShardedDataParallel, int, Recipe], object]
@@ -101,6 +102,20 @@ def _accumulate(model: FullyShardedDataParallel, rank: int, recipe: Recipe) -> N
 
 def _clip(model: FullyShardedDataParallel, rank: int, recipe: Recipe) -> None:
     models.train(model, rank, recipe, clip=model.clip_grad_norm_)
+
+
+def _prefetched(model: FullyShardedDataParallel, rank: int, recipe: Recipe) -> None:
+    """Forward gathers a block ahead once a first step has shown the order; BACKWARD_POST gathers
+    the next block only when a block's gradients are there, where the default is a block ahead.
+    """
+    backward = "backward head, gather, backward 1, gather, backward 0"
+    assert_order(
+        order_of(model, rank, recipe),
+        first=f"gather, gather, forward 0, gather, forward 1, {backward}",
+        later=f"gather, gather, gather, forward 0, forward 1, {backward}",
+    )
+    # What the limiter notes for each freed unit, to wait for it before it gathers on.
+    assert not model._free_event_queue._queue
 
 
 def _per_parameter(model: FullyShardedDataParallel, rank: int, recipe: Recipe) -> None:
@@ -206,6 +221,7 @@ ROWS = (
             backward_prefetch=BackwardPrefetch.BACKWARD_POST,
             forward_prefetch=True,
             limit_all_gathers=False,
+            train=_prefetched,
         ),
         "BACKWARD_POST, forward_prefetch, no limit on gathers",
         FULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,8 @@ from tests.integration.rows.base import (
     local_parameters,
     local_shards,
 )
+from tests.integration.rows.order import assert_order, order_of
+from tests.support.backend import REDUCE_SCATTER_SINGLE
 from tests.support.workers import RankContext
 
 Setting = Callable[[nn.Module], None]
@@ -37,19 +40,48 @@ def on_each(method: str, *arguments: object) -> Setting:
     return apply
 
 
-def _backend_memory(model: nn.Module) -> None:
-    """Staging buffers come from the backend; FSDP2 falls back silently where it has none."""
-    device = torch.device("cpu")
-    assert dist.group.WORLD._get_backend(device).supports_tensor_alloc(device)
-    on_each("set_allocate_memory_from_process_group_for_comm", True)(model)
+def _from_backend_memory(model: nn.Module, rank: int, recipe: Recipe) -> None:
+    """FSDP2 asks the backend for the memory of every call, and falls back silently."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    given = backend.allocate_tensor
+    sizes = []
+
+    def counted(backend, size: int, **options) -> torch.Tensor:
+        sizes.append(size)
+        return given(size, **options)
+
+    with mock.patch.object(type(backend), "allocate_tensor", counted):
+        models.train(model, rank, recipe)
+    # The output of each gather, the input and the output of each reduction.
+    assert len(sizes) == FULL["all_gather"] + 2 * FULL["reduce_scatter"], sizes
 
 
 def _prefetch(model: nn.Module) -> None:
-    """All-gathers run asynchronously, one block ahead of the computation."""
+    """All-gathers run asynchronously, one block ahead in forward and two ahead in backward."""
     first, second = model.blocks  # type: ignore[misc]
     model._set_unshard_async_op(True)  # type: ignore[operator]
     first.set_modules_to_forward_prefetch([second])
-    second.set_modules_to_backward_prefetch([first])
+    model.set_modules_to_backward_prefetch([second, first])  # type: ignore[operator]
+
+
+def _prefetched(model: nn.Module, rank: int, recipe: Recipe) -> None:
+    """By default the gathers block, and each is issued before the unit that needs it, in backward
+    one unit ahead.
+    """
+    step = (
+        "async gather, async gather, async gather, forward 0, forward 1,"
+        " async gather, async gather, backward head, backward 1, backward 0"
+    )
+    assert_order(order_of(model, rank, recipe), step, step)
+
+
+def _by_sum(model: nn.Module, rank: int, recipe: Recipe) -> None:
+    """Which operation FSDP2 hands to the reduce-scatters, by default AVG."""
+    given = getattr(dist, REDUCE_SCATTER_SINGLE)
+    with mock.patch.object(dist, REDUCE_SCATTER_SINGLE, wraps=given) as scatter:
+        models.train(model, rank, recipe)
+    operations = [call.kwargs["op"] for call in scatter.call_args_list]
+    assert operations == [dist.ReduceOp.SUM] * FULL["reduce_scatter"], operations
 
 
 def _in_pairs(model: nn.Module, rank: int, recipe: Recipe) -> None:
@@ -117,14 +149,17 @@ ROWS = (
     Row(
         "fsdp2_backend_memory",
         2,
-        fsdp2(_backend_memory),
+        fsdp2(
+            on_each("set_allocate_memory_from_process_group_for_comm", True),
+            train=_from_backend_memory,
+        ),
         "set_allocate_memory_from_process_group_for_comm: buffers from the backend",
         FULL,
     ),
     Row(
         "fsdp2_async_unshard",
         2,
-        fsdp2(_prefetch),
+        fsdp2(_prefetch, train=_prefetched),
         "_set_unshard_async_op and both prefetch setters",
         FULL,
     ),
@@ -156,7 +191,7 @@ ROWS = (
     Row(
         "fsdp2_force_sum",
         4,
-        fsdp2(on_each("set_force_sum_reduction_for_comms", True)),
+        fsdp2(on_each("set_force_sum_reduction_for_comms", True), train=_by_sum),
         "set_force_sum_reduction_for_comms: gradients by SUM",
         FULL,
     ),

@@ -74,6 +74,22 @@ def _clip(model: nn.Module, rank: int, recipe: Recipe) -> None:
     models.train(model, rank, recipe, clip=clip)
 
 
+# --- offload -------------------------------------------------------------------------------------
+
+
+def _offloaded(model: nn.Module) -> None:
+    """Of the CPU to the CPU, which moves nothing: FSDP2 must at least have taken it so."""
+    for module in (model, *model.blocks):  # type: ignore[misc]
+        group = module._get_fsdp_state()._fsdp_param_group
+        assert isinstance(group.offload_policy, CPUOffloadPolicy), group.offload_policy
+        for managed in group.fsdp_params:
+            assert managed.offload_to_cpu, managed
+            assert managed.sharded_param.device.type == "cpu", managed
+
+
+OFFLOAD = CPUOffloadPolicy(pin_memory=False)
+
+
 # --- who gathers, and when ------------------------------------------------------------------------
 
 
@@ -257,14 +273,14 @@ ROWS = (
     Row(
         "fsdp2_cpu_offload",
         2,
-        fsdp2(offload_policy=CPUOffloadPolicy(pin_memory=False)),
+        fsdp2(_offloaded, offload_policy=OFFLOAD),
         "CPUOffloadPolicy(pin_memory=False)",
         FULL,
     ),
     Row(
         "fsdp2_cpu_offload_clip",
         3,
-        fsdp2(recipe=CLIPPED, train=_clip, offload_policy=CPUOffloadPolicy(pin_memory=False)),
+        fsdp2(_offloaded, recipe=CLIPPED, train=_clip, offload_policy=OFFLOAD),
         "CPUOffloadPolicy and clip_grad_norm_",
         {**FULL, **each_step(all_reduce=1)},
     ),
