@@ -136,12 +136,12 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAtta
 }
 
 const Schedule& CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) {
-  const Algorithm algorithm = algorithms_.Choose(request.collective, MessageBytes(request));
+  const Algorithm* algorithm = algorithms_.Choose(request.collective, MessageBytes(request));
   TIDEGATE_CHECK(algorithm != nullptr);
   std::unique_ptr<Schedule>& schedule = schedules_[{request.collective, request.root, algorithm}];
   if (schedule == nullptr)
     schedule = std::make_unique<Schedule>(
-        algorithm({.rank = rank(), .ranks = ranks(), .root = std::max(request.root, 0)}));
+        (*algorithm)({.rank = rank(), .ranks = ranks(), .root = std::max(request.root, 0)}));
   return *schedule;
 }
 

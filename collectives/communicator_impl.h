@@ -71,7 +71,7 @@ class CommunicatorImpl final : public Communicator,
     std::array<Lane, kLanes> lanes;
     PointToPoint point_to_point;
   };
-  using ScheduleKey = std::tuple<Collective, int, Algorithm>;
+  using ScheduleKey = std::tuple<Collective, int, const Algorithm*>;
 
   CommunicatorImpl(CommunicatorOptions options, Membership membership, AlgorithmTable algorithms);
 

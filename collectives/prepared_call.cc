@@ -207,6 +207,9 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
     fingerprint.reduce_op = request.reduce_op;
     fingerprint.factor = request.factor;
     call.kernel = FindReduceKernel(request.dtype, request.reduce_op).value();
+    call.partial_kernel = request.reduce_op == ReduceOp::kAvg
+                              ? FindReduceKernel(request.dtype, ReduceOp::kSum).value()
+                              : call.kernel;
   }
   switch (request.collective) {
     case Collective::kAllGather:
@@ -241,6 +244,7 @@ Invocation Bind(const PreparedCall& call) {
           .outputs = call.outputs,
           .fingerprint = call.fingerprint,
           .kernel = call.kernel,
+          .partial_kernel = call.partial_kernel,
           .element_bytes = call.element_bytes,
           .splits = call.splits,
           .wide_slots = call.wide_slots,

@@ -17,6 +17,7 @@ struct PreparedCall {
   std::vector<Block> outputs;
   Fingerprint fingerprint;
   ReduceKernel kernel = nullptr;
+  ReduceKernel partial_kernel = nullptr;
   std::size_t element_bytes = 1;
   std::vector<std::uint64_t> splits;
   bool wide_slots = false;

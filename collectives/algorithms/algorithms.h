@@ -1,10 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/schedule/schedule.h"
+#include "collectives/topology/placement.h"
 
 namespace tidegate {
 
@@ -13,22 +16,33 @@ struct AlgorithmInput {
   int rank = 0;
   int ranks = 1;
   int root = 0;  ///< Rooted collectives only.
+  /// Null: all ranks on one node.
+  const Placement* placement = nullptr;
 };
 
 /// Emits the program of one rank, without building those of the others. Pure.
-using Algorithm = Schedule (*)(const AlgorithmInput& input);
+using Algorithm = std::function<Schedule(const AlgorithmInput& input)>;
 
-// One file each; the costs stand there.
-Schedule AllGatherDirect(const AlgorithmInput& input);
-Schedule ReduceScatterDirect(const AlgorithmInput& input);
+// What is no flow (flows.h), or not one alone. One file each; the costs stand there.
 Schedule AllReduceOneShot(const AlgorithmInput& input);
-Schedule AllReduceTwoShot(const AlgorithmInput& input);
-Schedule BroadcastDirect(const AlgorithmInput& input);
 Schedule ReduceTwoShot(const AlgorithmInput& input);
 Schedule GatherDirect(const AlgorithmInput& input);
 Schedule ScatterDirect(const AlgorithmInput& input);
 Schedule AllToAllDirect(const AlgorithmInput& input);
 Schedule BarrierArrival(const AlgorithmInput& input);
+
+/// An algorithm as one names it, for example in TIDEGATE_ALGO.
+struct NamedAlgorithm {
+  Collective collective = Collective::kAllGather;
+  std::string name;
+  /// Whether it can run among ranks so placed.
+  bool (*serves)(const Placement& placement) = nullptr;
+  Algorithm build;
+};
+/// All there are, in the order in which equals are preferred.
+const std::vector<NamedAlgorithm>& AllAlgorithms();
+/// Null when there is none of this name.
+const NamedAlgorithm* FindAlgorithm(Collective collective, std::string_view name);
 
 /// The algorithms that a communicator may run: per collective an ordered list of (largest message
 /// in bytes, algorithm); the first whose limit is not exceeded is taken. Not thread-safe while it
@@ -42,8 +56,8 @@ class AlgorithmTable {
   void Add(Collective collective, std::size_t max_bytes, Algorithm algorithm);
   /// Forgets the entries of `collective`.
   void Clear(Collective collective);
-  /// Null when nothing serves the request.
-  Algorithm Choose(Collective collective, std::size_t bytes) const;
+  /// Null when nothing serves the request. Valid until the table changes.
+  const Algorithm* Choose(Collective collective, std::size_t bytes) const;
 
  private:
   struct Entry {

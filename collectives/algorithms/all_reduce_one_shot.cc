@@ -16,17 +16,17 @@ Schedule AllReduceOneShot(const AlgorithmInput& input) {
   const int me = input.rank;
   ScheduleBuilder builder("one_shot", Collective::kAllReduce, me, input.ranks);
   builder.Lag(0);
-  builder.Wait(kAllPeers, Channel::kConsumed, Input(0), kPreviousInSlot);
+  builder.Wait(kAllPeers, kConsumed, Input(0), kPreviousInSlot);
   builder.Copy(Stage(me, 0), Input(0));
-  builder.Signal(Channel::kReady, Input(0));
+  builder.Signal(kReady, Input(0));
   builder.Lag(1);
-  builder.Wait(kAllPeers, Channel::kReady, Output(0));
-  std::vector<Slice> operands;
+  builder.Wait(kAllPeers, kReady, Output(0));
+  std::vector<Operand> operands;
   operands.reserve(static_cast<std::size_t>(input.ranks));
   for (int rank = 0; rank < input.ranks; ++rank)
-    operands.push_back(rank == me ? Input(0) : Stage(rank, 0));
+    operands.push_back({rank == me ? Input(0) : Stage(rank, 0), rank});
   builder.Reduce(Output(0), operands, Output(0));
-  builder.Signal(Channel::kConsumed, kLongestBlock, -kPreviousInSlot);
+  builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);
   return builder.Build();
 }
 

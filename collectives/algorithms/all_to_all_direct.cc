@@ -14,15 +14,15 @@ Schedule AllToAllDirect(const AlgorithmInput& input) {
   const int me = input.rank;
   ScheduleBuilder builder("direct", Collective::kAllToAll, me, input.ranks);
   builder.SubSlots(SubSlotsForPeers(input.ranks)).Lag(0);
-  StageForPeers(builder, input, Channel::kConsumed);
+  StageForPeers(builder, input, kConsumed);
   builder.Lag(1);
   builder.Copy(Output(me), Input(me));
   for (int i = 1; i < input.ranks; ++i) {
     const int peer = (me + i) % input.ranks;
-    builder.Wait(peer, Channel::kReady, Output(peer));
+    builder.Wait(peer, kReady, Output(peer));
     builder.Get(Output(peer), Stage(peer, SubSlotFor(peer, me)));
   }
-  builder.Signal(Channel::kConsumed, kLongestBlock, -kPreviousInSlot);
+  builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);
   return builder.Build();
 }
 

@@ -12,18 +12,18 @@ Schedule GatherDirect(const AlgorithmInput& input) {
   const int me = input.rank;
   ScheduleBuilder builder("direct", Collective::kGather, me, input.ranks);
   if (me != input.root) {
-    builder.Wait(input.root, Channel::kConsumed, Input(0), kPreviousInSlot);
+    builder.Wait(input.root, kConsumed, Input(0), kPreviousInSlot);
     builder.Copy(Stage(me, 0), Input(0));
-    builder.Signal(Channel::kReady, Input(0));
+    builder.Signal(kReady, Input(0));
     return builder.Build();
   }
   builder.Copy(Output(me), Input(0));
   for (int peer = 0; peer < input.ranks; ++peer) {
     if (peer == me) continue;
-    builder.Wait(peer, Channel::kReady, Output(peer));
+    builder.Wait(peer, kReady, Output(peer));
     builder.Get(Output(peer), Stage(peer, 0));
   }
-  builder.Signal(Channel::kConsumed, kLongestBlock, -kPreviousInSlot);
+  builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);
   return builder.Build();
 }
 

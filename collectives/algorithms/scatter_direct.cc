@@ -15,12 +15,12 @@ Schedule ScatterDirect(const AlgorithmInput& input) {
   ScheduleBuilder builder("direct", Collective::kScatter, me, input.ranks);
   builder.SubSlots(SubSlotsForPeers(input.ranks));
   if (me != root) {
-    builder.Wait(root, Channel::kReady, Output(0));
+    builder.Wait(root, kReady, Output(0));
     builder.Get(Output(0), Stage(root, SubSlotFor(root, me)));
-    builder.Signal(Channel::kConsumed, kLongestBlock, -kPreviousInSlot);
+    builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);
     return builder.Build();
   }
-  StageForPeers(builder, input, Channel::kConsumed);
+  StageForPeers(builder, input, kConsumed);
   builder.Copy(Output(0), Input(me));
   return builder.Build();
 }

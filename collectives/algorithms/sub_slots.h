@@ -17,13 +17,13 @@ inline int SubSlotsForPeers(int ranks) { return std::max(1, ranks - 1); }
 /// Stages one block for each other rank, starting with the right neighbour's, so that not all ranks
 /// are waited for in the same order, and says that it is there. `freed_by`: the word of the reader
 /// that shows that it has read what lay there before.
-inline void StageForPeers(ScheduleBuilder& builder, const AlgorithmInput& input, Channel freed_by) {
+inline void StageForPeers(ScheduleBuilder& builder, const AlgorithmInput& input, Mark freed_by) {
   for (int i = 1; i < input.ranks; ++i) {
     const int peer = (input.rank + i) % input.ranks;
     builder.Wait(peer, freed_by, Input(peer), kPreviousInSlot);
     builder.Copy(Stage(input.rank, SubSlotFor(input.rank, peer)), Input(peer));
   }
-  builder.Signal(Channel::kReady, kLongestBlock);
+  builder.Signal(kReady, kLongestBlock);
 }
 
 }  // namespace tidegate

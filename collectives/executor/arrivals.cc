@@ -106,10 +106,10 @@ void Execution::AwaitedPeers(std::vector<int>* peers) const {
   if (!running_ || !peers->empty() || iteration_ >= iterations_) return;
   const Step& step = call_.schedule->steps[next_step_];
   if (step.kind != StepKind::kWait) return;
-  const std::uint64_t word = WordFor(iteration_ - step.lag + step.wait_offset);
+  const std::uint64_t word = WordFor(ChunkOf(step) + step.wait_offset);
   for (int peer = 0; peer < transport_.ranks(); ++peer)
     if (peer != rank_ && (step.peer == kAllPeers || step.peer == peer) &&
-        !transport_.HasReached(lane_, peer, step.channel, word))
+        !transport_.HasReached(lane_, peer, step.mark, word))
       peers->push_back(peer);
 }
 

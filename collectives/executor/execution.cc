@@ -19,14 +19,19 @@ Execution::Execution(Transport& transport, int lane)
     : transport_(transport),
       lane_(lane),
       rank_(transport.rank()),
-      factors_(static_cast<std::size_t>(transport.ranks()), 1.0),
-      sources_(static_cast<std::size_t>(transport.ranks())) {}
+      factors_(static_cast<std::size_t>(transport.ranks()), 1.0) {}
 
 Status Execution::Start(const Invocation& invocation) {
   TIDEGATE_CHECK(!running_ && !refused_);
   call_ = invocation;
   const Schedule& schedule = *call_.schedule;
 
+  if (schedule.Marks() > kMaxMarks)
+    return Status(StatusCode::kUnsupported,
+                  "algorithm " + schedule.name + " needs " + std::to_string(schedule.Marks()) +
+                      " progress words at " + std::to_string(schedule.ranks) +
+                      " ranks, there are " + std::to_string(kMaxMarks) +
+                      "; choose another with TIDEGATE_ALGO");
   longest_ = 0;
   for (const Block& block : call_.inputs) longest_ = std::max(longest_, block.bytes);
   for (const Block& block : call_.outputs) longest_ = std::max(longest_, block.bytes);
@@ -57,7 +62,14 @@ Status Execution::Start(const Invocation& invocation) {
   if (index_ == 1) arrivals_first_ = false;
 
   iteration_ = 0;
-  iterations_ = chunks_ == 0 ? 0 : chunks_ + schedule.MaxLag();
+  iterations_ = chunks_ == 0 ? 0 : (chunks_ - 1) * schedule.period + 1 + schedule.MaxLag();
+  extents_.clear();
+  for (const Step& step : schedule.steps) {
+    std::size_t longest = step.extent.block < 0 ? longest_ : 0;
+    for (int i = 0; step.extent.block >= 0 && i < step.extent.count; ++i)
+      longest = std::max(longest, BlockOf(step.extent, i).bytes);
+    extents_.push_back(longest);
+  }
   next_step_ = 0;
   arrival_cursor_ = 0;
   wait_cursor_ = 0;
@@ -92,7 +104,7 @@ Result<Execution::Outcome> Execution::Advance(int max_steps) {
   for (; iteration_ < iterations_; ++iteration_, next_step_ = 0) {
     for (; next_step_ < steps.size(); ++next_step_) {
       const Step& step = steps[next_step_];
-      const std::int64_t chunk = iteration_ - step.lag;
+      const std::int64_t chunk = ChunkOf(step);
       if (!Exists(step, chunk)) continue;
       if (NeedsArrivals(step, chunk) && !CheckArrivals(&mismatch)) {
         if (!mismatch.ok()) return mismatch;
@@ -122,16 +134,25 @@ bool Execution::NeedsArrivals(const Step& step, std::int64_t chunk) const {
     case StepKind::kWait:
       return chunk + step.wait_offset >= 0;
     case StepKind::kGet:
+    case StepKind::kPut:
     case StepKind::kReduce:
       return true;
   }
   return true;
 }
 
+/// Below 0 where this iteration is none of the step's.
+std::int64_t Execution::ChunkOf(const Step& step) const {
+  const std::int64_t since = iteration_ - step.lag;
+  const int period = call_.schedule->period;
+  if (period == 1 || since < 0) return since;
+  return since % period == 0 ? since / period : -1;
+}
+
 bool Execution::Exists(const Step& step, std::int64_t chunk) const {
   if (chunk < 0) return false;
-  const std::size_t bytes = step.extent.block < 0 ? longest_ : BlockOf(step.extent).bytes;
-  return static_cast<std::size_t>(chunk + step.guard_offset) * chunk_bytes_ < bytes;
+  const auto last = static_cast<std::size_t>(chunk + step.guard_offset);
+  return last * chunk_bytes_ < extents_[next_step_];
 }
 
 bool Execution::RunStep(const Step& step, std::int64_t chunk) {
@@ -139,10 +160,11 @@ bool Execution::RunStep(const Step& step, std::int64_t chunk) {
     case StepKind::kWait:
       return WaitSatisfied(step, chunk);
     case StepKind::kSignal:
-      transport_.Signal(lane_, step.channel, WordFor(chunk));
+      transport_.Signal(lane_, step.mark, WordFor(chunk));
       return true;
     case StepKind::kCopy:
     case StepKind::kGet:
+    case StepKind::kPut:
       Move(step, chunk);
       return true;
     case StepKind::kReduce:
@@ -156,60 +178,79 @@ bool Execution::WaitSatisfied(const Step& step, std::int64_t chunk) {
   const std::int64_t target = chunk + step.wait_offset;
   if (target < 0) return true;
   const std::uint64_t word = WordFor(target);
-  if (step.peer != kAllPeers) return transport_.HasReached(lane_, step.peer, step.channel, word);
+  if (step.peer != kAllPeers) return transport_.HasReached(lane_, step.peer, step.mark, word);
   for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_) {
     if (wait_cursor_ == rank_) continue;
-    if (!transport_.HasReached(lane_, wait_cursor_, step.channel, word)) return false;
+    if (!transport_.HasReached(lane_, wait_cursor_, step.mark, word)) return false;
   }
   wait_cursor_ = 0;
   return true;
 }
 
 void Execution::Move(const Step& step, std::int64_t chunk) {
-  std::byte* const dst = Address(step.dst, chunk);
-  const std::byte* const src = Address(step.src, chunk);
-  const std::size_t bytes = LengthOf(step.extent, chunk);
-  if (step.kind == StepKind::kGet) bytes_from_peers_ += bytes;
-  if (dst == src) return;  // In place.
-  if (call_.streaming && step.dst.buffer == Buffer::kOutput) {
-    StreamingCopy(dst, src, bytes);
-  } else {
-    std::memcpy(dst, src, bytes);
+  for (int i = 0; i < step.dst.count; ++i) {
+    const std::size_t bytes = LengthOf(step.extent, i, chunk);
+    if (bytes == 0) continue;
+    std::byte* const dst = Address(step.dst, i, chunk);
+    const std::byte* const src = Address(step.src, i, chunk);
+    if (step.kind == StepKind::kGet) bytes_from_peers_ += bytes;
+    if (step.kind == StepKind::kPut) bytes_to_peers_ += bytes;
+    if (dst == src) continue;  // In place.
+    if (call_.streaming && step.dst.buffer == Buffer::kOutput) {
+      StreamingCopy(dst, src, bytes);
+    } else {
+      std::memcpy(dst, src, bytes);
+    }
   }
 }
 
 void Execution::Reduce(const Step& step, std::int64_t chunk) {
-  const std::size_t bytes = LengthOf(step.extent, chunk);
-  const auto first = call_.schedule->operands.begin() + step.first_operand;
-  for (int i = 0; i < step.operand_count; ++i) {
-    sources_[static_cast<std::size_t>(i)] = Address(first[i], chunk);
-    if (first[i].buffer == Buffer::kStage) bytes_from_peers_ += bytes;
+  const auto count = static_cast<std::size_t>(step.operand_count);
+  const Operand* const operands = call_.schedule->operands.data() + step.first_operand;
+  sources_.resize(count);
+  terms_.resize(count);
+  for (std::size_t term = 0; term < count; ++term) {
+    const int contributor = operands[term].contributor;
+    terms_[term] = contributor < 0 ? 1.0 : factors_[static_cast<std::size_t>(contributor)];
   }
-  call_.kernel({.dst = Address(step.dst, chunk),
-                .sources = sources_.data(),
-                .source_count = step.operand_count,
-                .elements = bytes / call_.element_bytes,
-                .factors = factors_.data()});
+  for (int i = 0; i < step.dst.count; ++i) {
+    const std::size_t bytes = LengthOf(step.extent, i, chunk);
+    if (bytes == 0) continue;
+    for (std::size_t term = 0; term < count; ++term) {
+      const Slice& slice = operands[term].slice;
+      sources_[term] = Address(slice, i, chunk);
+      if (slice.buffer == Buffer::kStage && slice.owner != rank_) bytes_from_peers_ += bytes;
+    }
+    if (step.dst.buffer == Buffer::kStage && step.dst.owner != rank_) bytes_to_peers_ += bytes;
+    (step.partial ? call_.partial_kernel : call_.kernel)({.dst = Address(step.dst, i, chunk),
+                                                          .sources = sources_.data(),
+                                                          .source_count = step.operand_count,
+                                                          .elements = bytes / call_.element_bytes,
+                                                          .factors = terms_.data(),
+                                                          .divisor = transport_.ranks()});
+  }
 }
 
-std::size_t Execution::LengthOf(const Slice& extent, std::int64_t chunk) const {
+/// 0 where block i of `extent` ends before the chunk.
+std::size_t Execution::LengthOf(const Slice& extent, int i, std::int64_t chunk) const {
   const std::size_t offset = static_cast<std::size_t>(chunk) * chunk_bytes_;
-  return std::min(chunk_bytes_, BlockOf(extent).bytes - offset);
+  const std::size_t bytes = BlockOf(extent, i).bytes;
+  return bytes <= offset ? 0 : std::min(chunk_bytes_, bytes - offset);
 }
 
-const Block& Execution::BlockOf(const Slice& slice) const {
-  const auto block = static_cast<std::size_t>(slice.block);
+const Block& Execution::BlockOf(const Slice& slice, int i) const {
+  const auto block = static_cast<std::size_t>(slice.at(i));
   return slice.buffer == Buffer::kInput ? call_.inputs[block] : call_.outputs[block];
 }
 
-std::byte* Execution::Address(const Slice& slice, std::int64_t chunk) const {
+std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) const {
   if (slice.buffer != Buffer::kStage)
-    return BlockOf(slice).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
+    return BlockOf(slice, i).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
   // The slot of chunk 0 alternates from operation to operation, so that a short operation need not
   // wait for the readers of the one before.
   const std::size_t slot = (index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots;
   return transport_.StageOf(lane_, slice.owner) + slot * SlotStride() +
-         static_cast<std::size_t>(slice.block) * chunk_bytes_;
+         static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
 }
 
 /// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.

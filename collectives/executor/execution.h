@@ -20,6 +20,8 @@ struct Invocation {
   std::span<const Block> outputs;  ///< The schedule's output blocks.
   Fingerprint fingerprint;
   ReduceKernel kernel = nullptr;  ///< Reducing collectives only.
+  /// For steps whose result is not the end of it: kernel, but for AVG, whose division is the end.
+  ReduceKernel partial_kernel = nullptr;
   std::size_t element_bytes = 1;
   /// all_to_all: bytes this rank sends to each rank, then those it expects from each.
   std::span<const std::uint64_t> splits;
@@ -75,6 +77,8 @@ class Execution {
 
   /// Bytes read from the stages of peers by all operations so far.
   std::uint64_t bytes_from_peers() const { return bytes_from_peers_; }
+  /// Bytes put into the stages of peers by all operations so far.
+  std::uint64_t bytes_to_peers() const { return bytes_to_peers_; }
 
  private:
   bool CheckArrivals(Status* mismatch);
@@ -86,15 +90,16 @@ class Execution {
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
   void Move(const Step& step, std::int64_t chunk);
   void Reduce(const Step& step, std::int64_t chunk);
-  std::size_t LengthOf(const Slice& extent, std::int64_t chunk) const;
-  std::byte* Address(const Slice& slice, std::int64_t chunk) const;
-  const Block& BlockOf(const Slice& slice) const;
+  std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
+  std::byte* Address(const Slice& slice, int i, std::int64_t chunk) const;
+  const Block& BlockOf(const Slice& slice, int i) const;
   std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
   Status ReserveStage(std::size_t longest);
   bool Exists(const Step& step, std::int64_t chunk) const;
+  std::int64_t ChunkOf(const Step& step) const;
 
   Transport& transport_;
   const int lane_;
@@ -106,6 +111,7 @@ class Execution {
   std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
   std::vector<std::size_t> committed_;  ///< By sub-slot count: bytes usable in each sub-slot.
   std::uint64_t bytes_from_peers_ = 0;
+  std::uint64_t bytes_to_peers_ = 0;
   std::uint64_t progress_ = 0;
 
   // Of the current operation.
@@ -120,7 +126,9 @@ class Execution {
   int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
-  std::vector<double> factors_;
+  std::vector<std::size_t> extents_;  ///< By step: bytes of the longest block of its extent.
+  std::vector<double> factors_;       ///< By rank, as the calls say.
+  std::vector<double> terms_;         ///< By operand of the step that runs.
   std::vector<const std::byte*> sources_;
 };
 

@@ -16,7 +16,7 @@ namespace tidegate {
 /// e5m2, the greatest number in e4m3fn and NaN elsewhere; e8m0fnu has neither sign nor zero, so it
 /// takes the magnitude, at least 2^-127.
 ///   kSum       x0 + x1 + ...; integers wrap; bool: or
-///   kAvg       kSum / count (true division in the accumulation type); integers: the exact
+///   kAvg       kSum / divisor (true division in the accumulation type); integers: the exact
 ///              64-bit sum divided, truncated toward zero
 ///   kPremulSum factors[0] * x0 + factors[1] * x1 + ...; the factors in the accumulation type
 ///   kMin, kMax NaN if any input is NaN; of equal values (-0 and 0) the first; bool: and, or
@@ -31,12 +31,14 @@ struct ReduceArguments {
   int source_count;
   std::size_t elements;
   const double* factors;  ///< One a source; read by kPremulSum only.
+  /// Of kAvg: how many contributions the sources hold, source_count where each is one.
+  int divisor;
 };
 using ReduceKernel = void (*)(const ReduceArguments& arguments);
 
 /// The kernel for (dtype, op); kUnsupported naming both where the pair has no meaning: AVG of bool,
 /// PREMUL_SUM of integers and bool, MIN and MAX of complex numbers, bitwise operations on numbers
-/// that are no integers, anything on kOther1. AVG divides by source_count.
+/// that are no integers, anything on kOther1.
 Result<ReduceKernel> FindReduceKernel(DataType dtype, ReduceOp op);
 
 }  // namespace tidegate

@@ -67,7 +67,7 @@ class Reducer {
   static constexpr int kVectorsPerBlock = 4 / kParts;
 
   explicit Reducer(const ReduceArguments& arguments)
-      : arguments_(arguments), divisor_(arguments.source_count) {}
+      : arguments_(arguments), divisor_(arguments.divisor) {}
 
   /// Reduces `kVectors` vectors that start `at` bytes into the buffers. All sources are read before
   /// anything is written, because `dst` may be any of them.
@@ -120,7 +120,7 @@ template <typename T>
 void AverageIntegers(const ReduceArguments& arguments) {
   constexpr std::size_t kBlock = 512;
   using Quotient = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
-  const auto count_of_sources = static_cast<Quotient>(arguments.source_count);
+  const auto count_of_sources = static_cast<Quotient>(arguments.divisor);
   std::uint64_t sums[kBlock];  // Unsigned, so that int64 wraps.
   for (std::size_t begin = 0; begin < arguments.elements; begin += kBlock) {
     const std::size_t left = arguments.elements - begin;

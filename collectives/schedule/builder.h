@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,8 +11,8 @@ namespace tidegate {
 /// Writes a Schedule step by step, in the order of execution within one iteration. For algorithms.
 class ScheduleBuilder {
  public:
-  ScheduleBuilder(const char* name, Collective collective, int rank, int ranks) {
-    schedule_.name = name;
+  ScheduleBuilder(std::string name, Collective collective, int rank, int ranks) {
+    schedule_.name = std::move(name);
     schedule_.collective = collective;
     schedule_.rank = rank;
     schedule_.ranks = ranks;
@@ -25,7 +26,11 @@ class ScheduleBuilder {
     schedule_.parts = parts;
     return *this;
   }
-  /// Steps added from here on handle chunk (iteration - lag).
+  ScheduleBuilder& Period(int period) {
+    schedule_.period = period;
+    return *this;
+  }
+  /// Steps added from here on have this lag.
   ScheduleBuilder& Lag(int lag) {
     lag_ = lag;
     return *this;
@@ -34,9 +39,22 @@ class ScheduleBuilder {
   /// `extent` gives the length; it is the caller's block among the two.
   void Copy(Slice dst, Slice src) { Move(StepKind::kCopy, dst, src); }
   void Get(Slice dst, Slice src) { Move(StepKind::kGet, dst, src); }
+  /// `dst` is of the stage of another rank.
+  void Put(Slice dst, Slice src) {
+    Move(StepKind::kPut, dst, src);
+    schedule_.steps.back().peer = dst.owner;
+  }
+  /// A move whose lengths are those of blocks that are neither its source nor its destination.
+  void MoveWhile(StepKind kind, Slice dst, Slice src, Slice extent) {
+    Move(kind, dst, src);
+    schedule_.steps.back().extent = extent;
+    if (kind == StepKind::kPut) schedule_.steps.back().peer = dst.owner;
+  }
 
-  void Reduce(Slice dst, const std::vector<Slice>& operands, Slice extent) {
+  /// `partial`: more contributions are to come elsewhere.
+  void Reduce(Slice dst, const std::vector<Operand>& operands, Slice extent, bool partial = false) {
     Step step = Make(StepKind::kReduce, extent);
+    step.partial = partial;
     step.dst = dst;
     step.first_operand = static_cast<int>(schedule_.operands.size());
     step.operand_count = static_cast<int>(operands.size());
@@ -44,20 +62,23 @@ class ScheduleBuilder {
     schedule_.steps.push_back(step);
   }
 
-  /// Tells all peers that chunk c of `channel` is done, for each c with chunk c + guard in
+  /// Tells `peer` that this rank reached chunk c at `mark`, for each c with chunk c + guard in
   /// `extent`.
-  void Signal(Channel channel, Slice extent, int guard = 0) {
+  void Signal(Mark mark, Slice extent, int guard = 0, int peer = kAllPeers) {
     Step step = Make(StepKind::kSignal, extent);
-    step.channel = channel;
+    step.peer = peer;
+    step.mark = mark;
     step.guard_offset = static_cast<std::int8_t>(guard);
     schedule_.steps.push_back(step);
   }
 
-  /// Waits until `peer` (or all) reached chunk c + offset, for each chunk c of `extent`.
-  void Wait(int peer, Channel channel, Slice extent, int offset = 0) {
+  /// Waits until `peer` (or all) reached chunk c + offset at `mark`, for each chunk c of `extent`.
+  /// `guard` as for Signal, for what is signalled with one.
+  void Wait(int peer, Mark mark, Slice extent, int offset = 0, int guard = 0) {
     Step step = Make(StepKind::kWait, extent);
-    step.peer = static_cast<std::int16_t>(peer);
-    step.channel = channel;
+    step.guard_offset = static_cast<std::int8_t>(guard);
+    step.peer = peer;
+    step.mark = mark;
     step.wait_offset = static_cast<std::int8_t>(offset);
     schedule_.steps.push_back(step);
   }
@@ -68,7 +89,7 @@ class ScheduleBuilder {
   Step Make(StepKind kind, Slice extent) const {
     Step step;
     step.kind = kind;
-    step.lag = static_cast<std::int8_t>(lag_);
+    step.lag = lag_;
     step.extent = extent;
     return step;
   }

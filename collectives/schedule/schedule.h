@@ -19,45 +19,50 @@ enum class Collective : std::uint8_t {
   kAllToAll,
   kBarrier,
 };
+inline constexpr int kCollectives = 9;
 /// "all_gather", "reduce_scatter", ...: the names of c10d.
 std::string_view NameOf(Collective collective);
 
 /// Where bytes lie. Input and output are the caller's tensors, private to a rank and cut into
-/// blocks of any sizes; stage is memory of `owner` that every rank of the group can read.
+/// blocks of any sizes; stage is memory of `owner` that every rank of its node can read, and that
+/// any rank of the group can put bytes into.
 enum class Buffer : std::uint8_t { kInput, kOutput, kStage };
 
-/// Chunk c of one block. For input and output the block is an index into the executing rank's own
-/// blocks, whose sizes the executor knows: a schedule holds no byte counts. For stage the block is
-/// the sub-slot of the owner's slot for chunk c.
+/// Chunk c of each of `count` blocks: block, block + stride, ... For input and output a block is an
+/// index into the executing rank's own blocks, whose sizes the executor knows: a schedule holds no
+/// byte counts. For stage it is a sub-slot of the owner's slot for chunk c.
 struct Slice {
   Buffer buffer = Buffer::kInput;
-  std::int16_t owner = -1;  ///< Rank; stage only.
-  std::int16_t block = 0;
+  std::int32_t owner = -1;  ///< Rank; stage only.
+  std::int32_t block = 0;
+  std::int32_t count = 1;
+  std::int32_t stride = 1;
 
+  /// The i-th of its blocks.
+  std::int32_t at(int i) const { return block + i * stride; }
   bool operator==(const Slice&) const = default;
 };
 
-inline Slice Input(int block) { return {Buffer::kInput, -1, static_cast<std::int16_t>(block)}; }
-inline Slice Output(int block) { return {Buffer::kOutput, -1, static_cast<std::int16_t>(block)}; }
-inline Slice Stage(int owner, int sub_slot) {
-  return {Buffer::kStage, static_cast<std::int16_t>(owner), static_cast<std::int16_t>(sub_slot)};
-}
+inline Slice Input(int block) { return {Buffer::kInput, -1, block}; }
+inline Slice Output(int block) { return {Buffer::kOutput, -1, block}; }
+inline Slice Stage(int owner, int sub_slot) { return {Buffer::kStage, owner, sub_slot}; }
 
 enum class StepKind : std::uint8_t {
   kCopy,    ///< dst <- src, both on this rank (input, output or own stage).
-  kGet,     ///< dst <- stage of another rank.
-  kReduce,  ///< dst <- reduction of the operands in their order.
-  kSignal,  ///< Tells `peer` (or all) that this rank reached chunk c on `channel`.
-  kWait,    ///< Until `peer` (or every other rank) reached chunk c + wait_offset on `channel`.
+  kGet,     ///< dst <- stage of another rank of the same node.
+  kPut,     ///< Stage of `peer` <- src, on any node.
+  kReduce,  ///< dst <- reduction of the operands in their order; dst as for kCopy or for kPut.
+  kSignal,  ///< Tells `peer` (or all) that this rank reached chunk c at `mark`.
+  kWait,    ///< Until `peer` (or every other rank) reached chunk c + wait_offset at `mark`.
 };
 
-/// Meanings of the progress words that a rank shows its peers.
-enum class Channel : std::uint8_t {
-  kReady,    ///< Chunk c is staged.
-  kResult,   ///< Chunk c of a reduced block is staged.
-  kConsumed  ///< Chunk c has been read from the peers' stage.
-};
-inline constexpr int kChannels = 3;
+/// Points in a rank's program that its peers can wait for, each with a progress word of its own.
+/// Algorithms number them as they like; written by hand, these three are common.
+using Mark = std::int32_t;
+inline constexpr Mark kReady = 0;     ///< Chunk c is staged.
+inline constexpr Mark kConsumed = 1;  ///< Chunk c has been read from the peers' stage.
+inline constexpr Mark kResult = 2;    ///< Chunk c of a reduced block is staged.
+
 inline constexpr int kAllPeers = -1;
 /// Slots of stage memory a rank has; chunk c lies in slot c modulo this.
 inline constexpr int kStageSlots = 2;
@@ -69,32 +74,46 @@ inline constexpr Slice kLongestBlock{Buffer::kInput, -1, -1};
 /// One instruction, executed once for each chunk of its extent.
 struct Step {
   StepKind kind = StepKind::kCopy;
-  Channel channel = Channel::kReady;
-  /// Runs for chunk (iteration - lag): this is how steps overlap in a pipeline.
-  std::int8_t lag = 0;
+  /// Reduce: the result is not the end of it, so AVG does not divide yet.
+  bool partial = false;
   /// Wait: the chunk waited for, relative to this step's own. Chunks below 0 need no wait.
   std::int8_t wait_offset = 0;
   /// The step runs for chunk c only if chunk c + guard_offset exists in `extent`.
   std::int8_t guard_offset = 0;
-  std::int16_t peer = kAllPeers;
+  /// How far the step lags: this is how steps overlap in a pipeline. See Schedule.
+  std::int32_t lag = 0;
+  Mark mark = 0;
+  std::int32_t peer = kAllPeers;
   Slice dst;
   Slice src;
-  /// The caller's block whose chunk gives the step's length and says whether it runs at all. A step
-  /// whose block is shorter than the chunk's start does nothing; both ends of a transfer agree,
-  /// because both know the size of the block.
+  /// The caller's blocks whose chunks give the step's lengths, one for each block of dst, and say
+  /// whether it runs at all. A block that is shorter than the chunk's start takes no part; both
+  /// ends of a transfer agree, because both know the size of the block.
   Slice extent;
   /// Reduce: operands [first_operand, first_operand + operand_count) of the schedule.
   std::int32_t first_operand = 0;
   std::int32_t operand_count = 0;
+
+  bool operator==(const Step&) const = default;
 };
 
-/// The program of one rank for one collective: a loop over chunks whose body is `steps`. It is
-/// parametric in the number of chunks, holds no I/O, no pointers and no topology, and does not grow
-/// with the message.
+/// One term of a reduction.
+struct Operand {
+  Slice slice;
+  /// The rank whose input this is, whose PREMUL_SUM factor applies; -1 for a partial result.
+  std::int32_t contributor = -1;
+
+  bool operator==(const Operand&) const = default;
+};
+
+/// The program of one rank for one collective: a loop whose body is `steps`. It is parametric in
+/// the number of chunks, holds no I/O, no pointers and no topology, and does not grow with the
+/// message.
 ///
-/// Life of an execution: iterations 0 .. chunks - 1 + max lag; in each, every step in order, for
-/// chunk (iteration - lag) where that lies in [0, chunks). Slot reuse inside an execution is the
-/// schedule's duty (waits on kConsumed); before its first chunks the executor's.
+/// Life of an execution over C chunks: iterations 0 .. (C - 1) * period + MaxLag(); in iteration i,
+/// every step in order for which i - lag is a chunk's multiple of the period: chunk c runs a step
+/// of lag l in iteration c * period + l. Slot reuse inside an execution is the schedule's duty
+/// (waits for what its readers signal); before its first chunks the executor's.
 struct Schedule {
   std::string name;  ///< Of the algorithm, for example "direct".
   Collective collective = Collective::kAllGather;
@@ -105,10 +124,15 @@ struct Schedule {
   /// Equal, aligned parts into which the caller's one tensor is cut to make the blocks, for
   /// all_reduce, broadcast and reduce; the other collectives come with their blocks.
   int parts = 1;
+  /// Iterations from the start of one chunk to that of the next.
+  int period = 1;
   std::vector<Step> steps;
-  std::vector<Slice> operands;
+  std::vector<Operand> operands;
 
   int MaxLag() const;
+  /// One more than the greatest mark that is signalled or waited for.
+  int Marks() const;
+  bool operator==(const Schedule&) const = default;
 };
 
 /// One line a step, stable across builds: for logs, golden files and diffs.

@@ -125,33 +125,13 @@ bool MemoryTransport::LatestArrival(int lane, int peer, Fingerprint* fingerprint
   return arrived.load(std::memory_order_relaxed) == index;
 }
 
-void MemoryTransport::Signal(int lane, Channel channel, std::uint64_t word) {
-  LaneWords& words = Words(lane, rank_);
-  switch (channel) {
-    case Channel::kReady:
-      words.ready.store(word, std::memory_order_release);
-      break;
-    case Channel::kResult:
-      words.result.store(word, std::memory_order_release);
-      break;
-    case Channel::kConsumed:
-      words.consumed.store(word, std::memory_order_release);
-      break;
-  }
+void MemoryTransport::Signal(int lane, Mark mark, std::uint64_t word) {
+  Words(lane, rank_).Of(mark).store(word, std::memory_order_release);
   WakePeers();
 }
 
-bool MemoryTransport::HasReached(int lane, int peer, Channel channel, std::uint64_t word) {
-  const LaneWords& words = Words(lane, peer);
-  switch (channel) {
-    case Channel::kReady:
-      return words.ready.load(std::memory_order_acquire) >= word;
-    case Channel::kResult:
-      return words.result.load(std::memory_order_acquire) >= word;
-    case Channel::kConsumed:
-      return words.consumed.load(std::memory_order_acquire) >= word;
-  }
-  return false;
+bool MemoryTransport::HasReached(int lane, int peer, Mark mark, std::uint64_t word) {
+  return Words(lane, peer).Of(mark).load(std::memory_order_acquire) >= word;
 }
 
 void MemoryTransport::PublishRecord(int pid, const std::string& host, const std::string& address) {

@@ -21,8 +21,8 @@ class MemoryTransport : public Transport {
   Fingerprint ArrivalOf(int lane, int peer, std::uint64_t index) final;
   std::uint64_t SplitOf(int lane, int rank, std::uint64_t index, int position) final;
   bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) final;
-  void Signal(int lane, Channel channel, std::uint64_t word) final;
-  bool HasReached(int lane, int peer, Channel channel, std::uint64_t word) override;
+  void Signal(int lane, Mark mark, std::uint64_t word) final;
+  bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) override;
   std::string DescribePeer(int peer) final;
   bool HasLeft(int peer) final;
   void Fail(const GroupFailure& failure) final;

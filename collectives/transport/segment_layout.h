@@ -16,7 +16,7 @@ namespace tidegate {
 ///   PairChannel x ranks x ranks | stage x ranks x lanes   (the last two page-aligned)
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 2;
+inline constexpr std::uint32_t kSegmentVersion = 3;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
@@ -51,16 +51,21 @@ struct SharedFingerprint {
 };
 static_assert(sizeof(Fingerprint) % sizeof(std::uint64_t) == 0);
 
-/// Progress of one rank in one lane. Peers poll the first line; the others are touched per call.
+/// Progress of one rank in one lane.
 struct LaneWords {
   /// Index of the latest arrival (release; pairs with the acquire in HasArrived).
   alignas(64) std::atomic<std::uint64_t> arrived;
-  std::atomic<std::uint64_t> ready;
-  std::atomic<std::uint64_t> result;
-  alignas(64) std::atomic<std::uint64_t> consumed;
+  /// Even marks say that something is there, odd ones that it has been read: those who poll the one
+  /// are not disturbed by the other. What most schedules use shares the line of the arrival.
+  std::atomic<std::uint64_t> even_marks[kMaxMarks / 2];
+  alignas(64) std::atomic<std::uint64_t> odd_marks[kMaxMarks / 2];
   /// Arrival i lies in entry i % 2. A rank can be at most one operation ahead of a peer that still
   /// reads, because completing an operation takes every peer's arrival at it.
   alignas(64) SharedFingerprint arrivals[2];
+
+  std::atomic<std::uint64_t>& Of(Mark mark) {
+    return (mark % 2 == 0 ? even_marks : odd_marks)[mark / 2];
+  }
 };
 
 /// What a receiver tells a sender: a receive that it has posted, or the question whether there is

@@ -14,6 +14,8 @@ namespace tidegate {
 
 /// Independent streams of collectives in one group: reductions use one, everything else the other.
 inline constexpr int kLanes = 2;
+/// Progress words of one rank in one lane: schedules that need more cannot be run.
+inline constexpr int kMaxMarks = 254;
 
 /// What a rank says about a call when it arrives at it; compared by every rank with its own before
 /// a byte of any output is written. Plain data: lies in memory shared between processes.
@@ -51,7 +53,7 @@ struct GroupFailure {
 /// (release/acquire); (3) wake peers that sleep. Nothing here blocks. One thread at a time for each
 /// lane; lanes are independent of each other.
 ///
-/// Words of one lane and channel must be passed to Signal in non-decreasing order.
+/// Words of one lane and mark must be passed to Signal in non-decreasing order.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -61,7 +63,8 @@ class Transport {
 
   /// Bytes of stage that a rank has in a lane.
   virtual std::size_t stage_bytes() const = 0;
-  /// Stage of `owner` in `lane`; for a peer, read only.
+  /// Stage of `owner` in `lane`; of a peer, this rank writes only the sub-slots that its schedule
+  /// puts bytes into.
   virtual std::byte* StageOf(int lane, int owner) = 0;
   /// Makes [offset, offset + bytes) of this rank's own stage usable; kResourceExhausted where the
   /// machine cannot provide it. Must precede the first use of a range; idempotent.
@@ -81,9 +84,9 @@ class Transport {
   /// The latest arrival of `peer` in `lane`, for diagnosis; false when there is none.
   virtual bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) = 0;
 
-  /// Raises this rank's progress word of `channel` to `word`.
-  virtual void Signal(int lane, Channel channel, std::uint64_t word) = 0;
-  virtual bool HasReached(int lane, int peer, Channel channel, std::uint64_t word) = 0;
+  /// Raises this rank's progress word of `mark`, below kMaxMarks, to `word`.
+  virtual void Signal(int lane, Mark mark, std::uint64_t word) = 0;
+  virtual bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) = 0;
 
   /// "rank 2 (pid 4711, host a)" as far as known.
   virtual std::string DescribePeer(int peer) = 0;

@@ -19,8 +19,8 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
   bool HasArrived(int lane, int peer, std::uint64_t index) override {
     return MemoryTransport::HasArrived(lane, peer, index) && Sees(peer);
   }
-  bool HasReached(int lane, int peer, Channel channel, std::uint64_t word) override {
-    return MemoryTransport::HasReached(lane, peer, channel, word) && Sees(peer);
+  bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) override {
+    return MemoryTransport::HasReached(lane, peer, mark, word) && Sees(peer);
   }
   Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
   Status CommitPair(int, bool) override { return Status(); }

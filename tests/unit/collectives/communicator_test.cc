@@ -92,14 +92,14 @@ Schedule AllGatherRing(const AlgorithmInput& input) {
   const int left = (me + input.ranks - 1) % input.ranks;
   ScheduleBuilder builder("ring", Collective::kAllGather, me, input.ranks);
   builder.SubSlots(input.ranks).Lag(0);
-  builder.Wait(kAllPeers, Channel::kConsumed, kLongestBlock, kPreviousInSlot);
+  builder.Wait(kAllPeers, kConsumed, kLongestBlock, kPreviousInSlot);
   builder.Copy(Stage(me, me), Input(0));
   builder.Copy(Output(me), Input(0));
-  builder.Signal(Channel::kReady, kLongestBlock);
+  builder.Signal(kReady, kLongestBlock);
   for (int hop = 1; hop < input.ranks; ++hop) {
     const int shard = (me + input.ranks - hop) % input.ranks;
     builder.Lag(hop);
-    builder.Wait(left, hop == 1 ? Channel::kReady : Channel::kResult, Output(shard));
+    builder.Wait(left, hop == 1 ? kReady : kResult, Output(shard));
     builder.Get(Output(shard), Stage(left, shard));
   }
   return builder.Build();

@@ -11,11 +11,13 @@
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/prepared_call.h"
 #include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/adversary.h"
 #include "tests/unit/collectives/support/collective_case.h"
 
 namespace tidegate {
 namespace {
 
+using testing::Adversary;
 using testing::AllCases;
 using testing::CaseMemory;
 using testing::CollectiveCase;
@@ -24,63 +26,12 @@ constexpr std::size_t kStageBytes = 16384;
 /// Elements of int32 in a chunk of a schedule with one sub-slot, half a slot each.
 constexpr int kChunkElements = static_cast<int>(kStageBytes / 4 / sizeof(std::int32_t));
 
-/// Runs cases over a loopback group on one thread that advances a random rank by a random number of
-/// steps, while every rank sees its peers' progress late, at random.
-class Adversary {
- public:
-  Adversary(int ranks, std::uint32_t seed)
-      : ranks_(ranks), random_(seed), group_(ranks, kStageBytes) {
-    for (int rank = 0; rank < ranks; ++rank)
-      executions_.emplace_back(group_.transport(rank), /*lane=*/0);
-    group_.set_visibility([this](int, int) { return random_() % 4 != 0; });
-  }
-
-  /// All ranks run all cases in order, each at its own pace. Empty when every result is right.
-  std::string Run(const std::vector<CollectiveCase>& cases, const AlgorithmTable& table) {
-    std::vector<CaseMemory> memory(cases.begin(), cases.end());
-    std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
-    std::vector<std::unique_ptr<PreparedCall>> running(next.size());
-    std::vector<std::unique_ptr<Schedule>> schedules(next.size());
-    std::size_t unfinished = next.size();
-    for (std::uint64_t round = 0; unfinished > 0; ++round) {
-      if (round > 50'000'000) return "no progress: a deadlock";
-      const std::size_t rank = random_() % next.size();
-      if (next[rank] == cases.size()) continue;
-      if (running[rank] == nullptr) {
-        const CollectiveRequest request = memory[next[rank]].RequestFor(static_cast<int>(rank));
-        const Algorithm algorithm = table.Choose(request.collective, MessageBytes(request));
-        schedules[rank] = std::make_unique<Schedule>(algorithm(
-            {.rank = static_cast<int>(rank), .ranks = ranks_, .root = std::max(request.root, 0)}));
-        running[rank] = std::make_unique<PreparedCall>(
-            Prepare(request, *schedules[rank], next[rank] + 1, kStageBytes, 1 << 30));
-        const Status started = executions_[rank].Start(Bind(*running[rank]));
-        if (!started.ok()) return started.message();
-      }
-      const Result<Execution::Outcome> outcome =
-          executions_[rank].Advance(static_cast<int>(random_() % 4));
-      if (!outcome.ok()) return outcome.status().message();
-      if (outcome.value() == Execution::Outcome::kBlocked) continue;
-      running[rank] = nullptr;
-      if (++next[rank] == cases.size()) --unfinished;
-    }
-    for (const CaseMemory& one : memory)
-      if (std::string error = one.FirstError(); !error.empty()) return error;
-    return "";
-  }
-
- private:
-  const int ranks_;
-  std::mt19937 random_;
-  LoopbackGroup group_;
-  std::vector<Execution> executions_;
-};
-
 class ExecutionTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(ExecutionTest, EveryCollectiveIsRightInOrderWhateverTheTiming) {
   const int ranks = GetParam();
   for (std::uint32_t seed = 1; seed <= 3; ++seed) {
-    Adversary adversary(ranks, seed);
+    Adversary adversary(ranks, seed, kStageBytes);
     EXPECT_EQ(adversary.Run(AllCases(ranks, kChunkElements, seed), AlgorithmTable::Default()), "");
   }
 }
@@ -92,7 +43,7 @@ TEST_P(ExecutionTest, SequencesInRandomOrderReuseSlotsSafely) {
     std::mt19937 random(seed);
     std::shuffle(cases.begin(), cases.end(), random);
     cases.resize(std::min<std::size_t>(cases.size(), 12));
-    Adversary adversary(ranks, seed);
+    Adversary adversary(ranks, seed, kStageBytes);
     ASSERT_EQ(adversary.Run(cases, AlgorithmTable::Default()), "") << "seed " << seed;
   }
 }
@@ -100,10 +51,11 @@ TEST_P(ExecutionTest, SequencesInRandomOrderReuseSlotsSafely) {
 TEST_P(ExecutionTest, OneShotAndTwoShotAllReduceGiveEqualResults) {
   const int ranks = GetParam();
   AlgorithmTable table;
-  for (const Algorithm algorithm : {AllReduceOneShot, AllReduceTwoShot}) {
+  for (const char* name : {"one_shot", "direct"}) {
     table.Clear(Collective::kAllReduce);
-    table.Add(Collective::kAllReduce, std::size_t{1} << 40, algorithm);
-    Adversary adversary(ranks, 5);
+    table.Add(Collective::kAllReduce, std::size_t{1} << 40,
+              FindAlgorithm(Collective::kAllReduce, name)->build);
+    Adversary adversary(ranks, 5, kStageBytes);
     EXPECT_EQ(
         adversary.Run(
             {{Collective::kAllReduce, ReduceOp::kSum, ranks, -1, {3 * kChunkElements + 5}, 9}},
@@ -121,8 +73,9 @@ class MismatchTest : public ::testing::Test {
     const auto i = static_cast<std::size_t>(rank);
     memory_[i] = std::make_unique<CaseMemory>(test_case);
     const CollectiveRequest request = memory_[i]->RequestFor(rank);
-    const Algorithm algorithm = AlgorithmTable::Default().Choose(request.collective, 1);
-    schedules_[i] = algorithm({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
+    static const AlgorithmTable kTable = AlgorithmTable::Default();
+    const Algorithm* algorithm = kTable.Choose(request.collective, 1);
+    schedules_[i] = (*algorithm)({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
     calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, 1 << 30);
     const Status started = executions_[i].Start(Bind(calls_[i]));
     if (!started.ok()) return started;

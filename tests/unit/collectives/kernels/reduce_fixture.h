@@ -29,7 +29,8 @@ class ReduceTest : public ::testing::TestWithParam<Isa> {
     std::vector<T> result(sources.front().size());
     FindReduceKernelFor(GetParam(), dtype,
                         op)({reinterpret_cast<std::byte*>(result.data()), pointers.data(),
-                             static_cast<int>(sources.size()), result.size(), factors.data()});
+                             static_cast<int>(sources.size()), result.size(), factors.data(),
+                             static_cast<int>(sources.size())});
     return result;
   }
 

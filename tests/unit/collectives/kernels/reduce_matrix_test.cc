@@ -132,7 +132,8 @@ class ReduceMatrixTest : public ::testing::TestWithParam<Case> {
             .sources = placed.data(),
             .source_count = static_cast<int>(placed.size()),
             .elements = elements,
-            .factors = factors.data()});
+            .factors = factors.data(),
+            .divisor = static_cast<int>(placed.size())});
 
     const bool same = bytes == 0 || std::memcmp(dst, expected.data(), bytes) == 0;
     for (std::size_t i = 0; i < bytes / SizeOf(dtype) && !same; ++i) {

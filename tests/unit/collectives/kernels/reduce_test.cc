@@ -220,6 +220,17 @@ TEST_P(ReduceTest, SixteenBitConversionsAreExhaustivelyRight) {
   }
 }
 
+TEST_P(ReduceTest, AverageDividesByTheContributionsNotByTheSources) {
+  // Two sources that hold the sums of five ranks.
+  const std::vector<float> sums[] = {{6.0F}, {4.0F}};
+  const std::byte* sources[] = {reinterpret_cast<const std::byte*>(sums[0].data()),
+                                reinterpret_cast<const std::byte*>(sums[1].data())};
+  float mean = 0;
+  FindReduceKernelFor(GetParam(), DataType::kFloat32, ReduceOp::kAvg)(
+      {reinterpret_cast<std::byte*>(&mean), sources, 2, 1, nullptr, 5});
+  EXPECT_EQ(mean, 2.0F);
+}
+
 TEST_P(ReduceTest, NansOfSixteenBitsAreTheSameOnEveryInstructionSet) {
   std::vector<std::uint16_t> all(0x10000);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);

@@ -81,20 +81,20 @@ TEST(MemoryTransportTest, TheLatestArrivalIsForDiagnosis) {
   EXPECT_TRUE(Matches(latest, Call(6)));
 }
 
-TEST(MemoryTransportTest, ChannelsLanesAndRanksHaveWordsOfTheirOwn) {
+TEST(MemoryTransportTest, MarksLanesAndRanksHaveWordsOfTheirOwn) {
   LoopbackGroup group(2, kStage);
-  const Channel channels[] = {Channel::kReady, Channel::kResult, Channel::kConsumed};
+  const Mark marks[] = {kReady, kConsumed, kResult, kMaxMarks - 2, kMaxMarks - 1};
   std::uint64_t word = 10;
   for (int rank = 0; rank < 2; ++rank)
     for (int lane = 0; lane < kLanes; ++lane)
-      for (const Channel channel : channels) group.transport(rank).Signal(lane, channel, ++word);
+      for (const Mark mark : marks) group.transport(rank).Signal(lane, mark, ++word);
   word = 10;
   for (int rank = 0; rank < 2; ++rank)
     for (int lane = 0; lane < kLanes; ++lane)
-      for (const Channel channel : channels) {
+      for (const Mark mark : marks) {
         ++word;
-        EXPECT_TRUE(group.transport(1 - rank).HasReached(lane, rank, channel, word));
-        EXPECT_FALSE(group.transport(1 - rank).HasReached(lane, rank, channel, word + 1));
+        EXPECT_TRUE(group.transport(1 - rank).HasReached(lane, rank, mark, word));
+        EXPECT_FALSE(group.transport(1 - rank).HasReached(lane, rank, mark, word + 1));
       }
 }
 
@@ -108,12 +108,11 @@ TEST(MemoryTransportTest, WhatWasStagedBeforeASignalIsSeenAfterIt) {
         reinterpret_cast<const std::uint64_t*>(transport.StageOf(0, 1 - self));
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
       mine[round % 2] = round;
-      transport.Signal(0, Channel::kReady, round);
-      while (!transport.HasReached(0, 1 - self, Channel::kReady, round)) std::this_thread::yield();
+      transport.Signal(0, kReady, round);
+      while (!transport.HasReached(0, 1 - self, kReady, round)) std::this_thread::yield();
       ASSERT_EQ(other[round % 2], round);
-      transport.Signal(0, Channel::kConsumed, round);
-      while (!transport.HasReached(0, 1 - self, Channel::kConsumed, round))
-        std::this_thread::yield();
+      transport.Signal(0, kConsumed, round);
+      while (!transport.HasReached(0, 1 - self, kConsumed, round)) std::this_thread::yield();
     }
   };
   const std::jthread first(run, 0);

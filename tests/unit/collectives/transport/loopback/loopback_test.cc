@@ -25,7 +25,7 @@ TEST(LoopbackTest, EveryWriteThatSomebodyMayWaitForWakes) {
   group.set_wake([&] { ++wakes; });
   group.transport(0).Arrive(0, 1, {}, {});
   EXPECT_EQ(wakes, 1);
-  group.transport(0).Signal(0, Channel::kReady, 1);
+  group.transport(0).Signal(0, kReady, 1);
   EXPECT_EQ(wakes, 2);
   group.transport(0).Fail({StatusCode::kAborted, 0, 0, "abort"});
   EXPECT_EQ(wakes, 3);
@@ -43,14 +43,14 @@ TEST(LoopbackTest, AScheduleOfVisibilityDelaysWhatIsThere) {
     EXPECT_EQ(peer, 0);
     return visible;
   });
-  EXPECT_FALSE(group.transport(1).HasReached(0, 0, Channel::kReady, 1));
+  EXPECT_FALSE(group.transport(1).HasReached(0, 0, kReady, 1));
   EXPECT_EQ(asked, 0) << "it is not there";
-  group.transport(0).Signal(0, Channel::kReady, 1);
+  group.transport(0).Signal(0, kReady, 1);
   group.transport(0).Arrive(0, 1, {}, {});
-  EXPECT_FALSE(group.transport(1).HasReached(0, 0, Channel::kReady, 1));
+  EXPECT_FALSE(group.transport(1).HasReached(0, 0, kReady, 1));
   EXPECT_FALSE(group.transport(1).HasArrived(0, 0, 1));
   visible = true;
-  EXPECT_TRUE(group.transport(1).HasReached(0, 0, Channel::kReady, 1));
+  EXPECT_TRUE(group.transport(1).HasReached(0, 0, kReady, 1));
   EXPECT_TRUE(group.transport(1).HasArrived(0, 0, 1));
 }
 

@@ -81,21 +81,19 @@ TEST(AttachTest, EveryProcessSeesStageAndWordsOfBothLanes) {
         ASSERT_TRUE(transport->CommitStage(lane, 0, kTestStageBytes).ok());
         for (std::size_t i = 0; i < kTestStageBytes; ++i)
           transport->StageOf(lane, rank)[i] = mark(lane, rank, i);
-        transport->Signal(lane, Channel::kResult, 3);
+        transport->Signal(lane, kResult, 3);
       }
       for (int lane = 0; lane < kLanes; ++lane) {
-        ASSERT_TRUE(SleepUntil(*transport, [&] {
-          return transport->HasReached(lane, 1 - rank, Channel::kResult, 3);
-        }));
-        EXPECT_FALSE(transport->HasReached(lane, 1 - rank, Channel::kReady, 1));
+        ASSERT_TRUE(SleepUntil(*transport,
+                               [&] { return transport->HasReached(lane, 1 - rank, kResult, 3); }));
+        EXPECT_FALSE(transport->HasReached(lane, 1 - rank, kReady, 1));
         for (std::size_t i = 0; i < kTestStageBytes; ++i)
           ASSERT_EQ(transport->StageOf(lane, 1 - rank)[i], mark(lane, 1 - rank, i)) << i;
-        transport->Signal(lane, Channel::kConsumed, 3);
+        transport->Signal(lane, kConsumed, 3);
       }
       for (int lane = 0; lane < kLanes; ++lane)
-        ASSERT_TRUE(SleepUntil(*transport, [&] {
-          return transport->HasReached(lane, 1 - rank, Channel::kConsumed, 3);
-        }));
+        ASSERT_TRUE(SleepUntil(
+            *transport, [&] { return transport->HasReached(lane, 1 - rank, kConsumed, 3); }));
     }));
   }
   EXPECT_TRUE(children[0]->Succeeded());
@@ -310,11 +308,9 @@ TEST(AttachTest, SleepersAreWokenWhileTheRanksStillLink) {
             groups[static_cast<std::size_t>(round)]->Attach(rank);
         ASSERT_NE(transport, nullptr);
         for (std::uint64_t turn = 1; turn <= kTurns; ++turn) {
-          transport->Signal(0, Channel::kReady, turn);
+          transport->Signal(0, kReady, turn);
           const TimePoint deadline = TestDeadline();
-          const auto ready = [&] {
-            return transport->HasReached(0, 1 - rank, Channel::kReady, turn);
-          };
+          const auto ready = [&] { return transport->HasReached(0, 1 - rank, kReady, turn); };
           while (!ready()) {
             const std::uint32_t ticket = transport->doorbell().Arm();
             if (ready())

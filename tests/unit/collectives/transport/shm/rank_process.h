@@ -190,22 +190,22 @@ inline void ExchangeOnce(ShmTransport& transport, std::uint64_t index) {
                     .collective = Collective::kAllGather,
                     .dtype = DataType::kFloat32},
                    {});
-  transport.Signal(0, Channel::kReady, index);
+  transport.Signal(0, kReady, index);
   for (int peer = 0; peer < ranks; ++peer) {
     ASSERT_TRUE(SleepUntil(transport,
                            [&] {
                              return transport.HasArrived(0, peer, index) &&
-                                    transport.HasReached(0, peer, Channel::kReady, index);
+                                    transport.HasReached(0, peer, kReady, index);
                            }))
         << "rank " << self << " never saw rank " << peer;
     EXPECT_EQ(transport.ArrivalOf(0, peer, index).sequence, index);
     EXPECT_EQ(*reinterpret_cast<const std::uint64_t*>(transport.StageOf(0, peer)),
               index * 1000 + static_cast<std::uint64_t>(peer));
   }
-  transport.Signal(0, Channel::kConsumed, index);
+  transport.Signal(0, kConsumed, index);
   for (int peer = 0; peer < ranks; ++peer)
-    ASSERT_TRUE(SleepUntil(
-        transport, [&] { return transport.HasReached(0, peer, Channel::kConsumed, index); }));
+    ASSERT_TRUE(
+        SleepUntil(transport, [&] { return transport.HasReached(0, peer, kConsumed, index); }));
 }
 
 }  // namespace tidegate

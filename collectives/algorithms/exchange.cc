@@ -1,0 +1,98 @@
+#include "collectives/algorithms/exchange.h"
+
+#include "common/check.h"
+
+namespace tidegate {
+namespace {
+
+/// Adds the step that moves the blocks of `offsets` (how far behind the sender their owners are) by
+/// `distance` to the right; its time is the next one.
+void AddShift(Exchange& exchange, int me, int distance, const std::vector<int>& offsets) {
+  const int members = exchange.members;
+  ExchangeStep step;
+  step.time = exchange.times++;
+  step.to = (me + distance) % members;
+  step.from = (me - distance + members) % members;
+  for (const int offset : offsets) {
+    step.sent.push_back((me - offset + members) % members);
+    step.received.push_back((step.from - offset + members) % members);
+  }
+  if (!exchange.steps.empty()) {
+    const ExchangeStep& before = exchange.steps.back();
+    step.offset = before.offset + static_cast<int>(before.sent.size());
+  }
+  exchange.steps.push_back(std::move(step));
+}
+
+void Finish(Exchange& exchange) {
+  if (!exchange.steps.empty()) exchange.steps.back().is_last_hop = true;
+}
+
+}  // namespace
+
+Exchange PairwiseExchange(int me, int members) {
+  Exchange exchange{.name = "pairwise", .members = members};
+  for (int distance = 1; distance < members; ++distance) AddShift(exchange, me, distance, {0});
+  for (ExchangeStep& step : exchange.steps) {
+    step.time = 0;
+    step.is_last_hop = true;
+  }
+  exchange.times = members > 1 ? 1 : 0;
+  return exchange;
+}
+
+Exchange RingExchange(int me, int members) {
+  Exchange exchange{.name = "ring", .members = members};
+  for (int hop = 0; hop + 1 < members; ++hop) AddShift(exchange, me, 1, {hop});
+  Finish(exchange);
+  return exchange;
+}
+
+Exchange BruckExchange(int me, int members) {
+  Exchange exchange{.name = "bruck", .members = members};
+  for (int distance = 1; distance < members; distance *= 2) {
+    std::vector<int> offsets;
+    for (int offset = 0; offset < distance && offset + distance < members; ++offset)
+      offsets.push_back(offset);
+    AddShift(exchange, me, distance, offsets);
+  }
+  Finish(exchange);
+  exchange.longest_stay = exchange.times;
+  return exchange;
+}
+
+Exchange FarFirstExchange(int me, int members) {
+  Exchange exchange{.name = "far_first", .members = members};
+  int distance = 1;
+  while (2 * distance < members) distance *= 2;
+  for (; distance >= 1 && members > 1; distance /= 2) {
+    std::vector<int> offsets;
+    for (int offset = 0; offset + distance < members; offset += 2 * distance)
+      offsets.push_back(offset);
+    AddShift(exchange, me, distance, offsets);
+  }
+  Finish(exchange);
+  exchange.longest_stay = exchange.times;
+  return exchange;
+}
+
+Exchange RecursiveDoublingExchange(int me, int members) {
+  TIDEGATE_CHECK(IsPowerOfTwo(members));
+  Exchange exchange{.name = "recursive_doubling", .members = members};
+  for (int distance = 1; distance < members; distance *= 2) {
+    ExchangeStep step;
+    step.time = exchange.times++;
+    step.to = step.from = me ^ distance;
+    step.offset = distance - 1;
+    for (int i = 0; i < distance; ++i) {
+      step.sent.push_back((me & ~(distance - 1)) + i);
+      step.received.push_back((step.from & ~(distance - 1)) + i);
+    }
+    exchange.steps.push_back(std::move(step));
+  }
+  Finish(exchange);
+  exchange.longest_stay = exchange.times;
+  return exchange;
+}
+
+}  // namespace tidegate

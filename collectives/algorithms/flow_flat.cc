@@ -1,0 +1,39 @@
+// Flat: one exchange over all ranks in the order of their numbers.
+//
+// Cost: that of the exchange (exchange.h) with the slowest path that it uses; a ring moves
+// (p-1)/p S through each node's link where the ranks of a node are neighbours, and g times that
+// where they are not. Extra memory: 2 (p-1) chunks. Order of reduction, backwards: each hop adds
+// its own contribution and those it received, in the order of the ranks they come from, and rounds.
+
+#include "collectives/algorithms/flows.h"
+
+namespace tidegate {
+
+Flow FlatFlow(const Placement& placement, int rank, ExchangeMaker make) {
+  const int ranks = placement.ranks();
+  const Exchange exchange = make(rank, ranks);
+  Flow flow{.name = exchange.name, .rank = rank, .ranks = ranks, .own = {rank}};
+  flow.times = exchange.times;
+  flow.ids = static_cast<int>(exchange.steps.size());
+  flow.slots = flow.back_slots = ranks == 1 ? 1 : 2 * (ranks - 1);
+  flow.back_period = (exchange.longest_stay + 2) / 2;
+  for (std::size_t i = 0; i < exchange.steps.size(); ++i) {
+    const ExchangeStep& step = exchange.steps[i];
+    const auto hop = [&](int peer, const std::vector<int>& blocks) {
+      const bool is_wire = placement.node_of(peer) != placement.node_of(rank);
+      Hop made{.time = step.time, .peer = peer, .id = static_cast<int>(i)};
+      made.medium = is_wire ? Hop::Medium::kWire : Hop::Medium::kNode;
+      // A stage holds what its rank offers beside what others put there.
+      made.slot = step.offset + (is_wire ? 0 : ranks - 1);
+      made.back_slot = made.slot;
+      made.leaf = step.is_last_hop;
+      made.blocks = RunsOf(blocks);
+      return made;
+    };
+    flow.sends.push_back(hop(step.to, step.sent));
+    flow.receives.push_back(hop(step.from, step.received));
+  }
+  return flow;
+}
+
+}  // namespace tidegate

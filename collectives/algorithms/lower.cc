@@ -1,0 +1,47 @@
+#include "collectives/algorithms/lower.h"
+
+#include <vector>
+
+#include "collectives/algorithms/lowering.h"
+#include "common/check.h"
+
+namespace tidegate {
+namespace {
+
+Slice TheInput(const BlockRun&) { return Input(0); }
+Slice InputBlocks(const BlockRun& run) { return lowering::OfBlocks(Buffer::kInput, run); }
+
+}  // namespace
+
+Schedule Spread(const Flow& flow, Collective collective) {
+  ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
+  builder.SubSlots(flow.slots);
+  const lowering::Frame frame{.source = TheInput,
+                              .copies_own = collective == Collective::kAllGather};
+  lowering::WriteSpread(flow, frame, builder);
+  return builder.Build();
+}
+
+Schedule Collect(const Flow& flow, Collective collective) {
+  ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
+  builder.SubSlots(flow.back_slots).Period(flow.back_period);
+  lowering::WriteCollect(flow, collective == Collective::kReduce ? TheInput : InputBlocks,
+                         Output(0), builder);
+  return builder.Build();
+}
+
+Schedule CollectAndSpread(const Flow& flow) {
+  ScheduleBuilder builder(flow.name, Collective::kAllReduce, flow.rank, flow.ranks);
+  builder.SubSlots(flow.back_slots + flow.slots).Parts(flow.ranks).Period(flow.back_period);
+  TIDEGATE_CHECK(flow.own == std::vector<int>{flow.rank});
+  lowering::WriteCollect(flow, InputBlocks, Output(flow.rank), builder);
+  const lowering::Frame frame{
+      .source = [](const BlockRun& run) { return lowering::OfBlocks(Buffer::kOutput, run); },
+      .first_mark = 2 * flow.ids,
+      .first_lag = flow.times,
+      .first_slot = flow.back_slots};
+  lowering::WriteSpread(flow, frame, builder);
+  return builder.Build();
+}
+
+}  // namespace tidegate

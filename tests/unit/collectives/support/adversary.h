@@ -1,0 +1,85 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/executor/execution.h"
+#include "collectives/prepared_call.h"
+#include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/collective_case.h"
+
+namespace tidegate::testing {
+
+/// Runs cases over a loopback group on one thread that advances a random rank by a random number of
+/// steps, while every rank sees its peers' progress late, at random.
+class Adversary {
+ public:
+  Adversary(int ranks, std::uint32_t seed, std::size_t stage_bytes,
+            const Placement* placement = nullptr)
+      : ranks_(ranks),
+        stage_bytes_(stage_bytes),
+        placement_(placement),
+        random_(seed),
+        group_(ranks, stage_bytes) {
+    for (int rank = 0; rank < ranks; ++rank)
+      executions_.emplace_back(group_.transport(rank), /*lane=*/0);
+    group_.set_visibility([this](int, int) { return random_() % 4 != 0; });
+  }
+
+  /// All ranks run all cases in order, each at its own pace. Empty when every result is right.
+  std::string Run(const std::vector<CollectiveCase>& cases, const AlgorithmTable& table) {
+    std::vector<CaseMemory> memory(cases.begin(), cases.end());
+    std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
+    std::vector<std::unique_ptr<PreparedCall>> running(next.size());
+    std::vector<std::unique_ptr<Schedule>> schedules(next.size());
+    std::size_t unfinished = next.size();
+    for (std::uint64_t round = 0; unfinished > 0; ++round) {
+      if (round > 20'000'000) return "no progress: a deadlock";
+      const std::size_t rank = random_() % next.size();
+      if (next[rank] == cases.size()) continue;
+      if (running[rank] == nullptr) {
+        const CollectiveRequest request = memory[next[rank]].RequestFor(static_cast<int>(rank));
+        const Algorithm* algorithm = table.Choose(request.collective, MessageBytes(request));
+        schedules[rank] =
+            std::make_unique<Schedule>((*algorithm)({.rank = static_cast<int>(rank),
+                                                     .ranks = ranks_,
+                                                     .root = std::max(request.root, 0),
+                                                     .placement = placement_}));
+        running[rank] = std::make_unique<PreparedCall>(
+            Prepare(request, *schedules[rank], next[rank] + 1, stage_bytes_, 1 << 30));
+        const Status started = executions_[rank].Start(Bind(*running[rank]));
+        if (!started.ok()) return started.message();
+      }
+      const Result<Execution::Outcome> outcome =
+          executions_[rank].Advance(static_cast<int>(random_() % 4));
+      if (!outcome.ok()) return outcome.status().message();
+      if (outcome.value() == Execution::Outcome::kBlocked) continue;
+      running[rank] = nullptr;
+      if (++next[rank] == cases.size()) --unfinished;
+    }
+    for (const CaseMemory& one : memory)
+      if (std::string error = one.FirstError(); !error.empty()) return error;
+    return "";
+  }
+
+  /// Bytes that `rank` has read from its peers' stages and put into them.
+  std::uint64_t BytesMovedBy(int rank) const {
+    const Execution& execution = executions_[static_cast<std::size_t>(rank)];
+    return execution.bytes_from_peers() + execution.bytes_to_peers();
+  }
+
+ private:
+  const int ranks_;
+  const std::size_t stage_bytes_;
+  const Placement* const placement_;
+  std::mt19937 random_;
+  LoopbackGroup group_;
+  std::vector<Execution> executions_;
+};
+
+}  // namespace tidegate::testing
