@@ -120,6 +120,12 @@ REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
     "symmetric memory": (_symmetric_memory, "RuntimeError", "does not support device type cpu"),
     "SyncBatchNorm": (_synchronised_batch_norm, "ValueError", "GPU"),
 }
+# A torch that is built for CUDA says something else without a device, or nothing.
+OF_CPU_BUILDS = (
+    "FSDP1 CPUOffload",
+    "FSDP2 CPUOffloadPolicy(pin_memory=True)",
+    "DDP bf16_compress_hook",
+)
 
 
 def attempt(context: RankContext, name: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import random
 from collections.abc import Callable
@@ -90,6 +91,8 @@ COSTS: dict[str, dict[str, int]] = {
     "send_recv_object_list": {"send": 2, "recv": 2},
 }
 SIZES = (0, 1000, MEGABYTE)
+# torch before 2.13 numbers every group upwards.
+NUMBERED_AS_GIVEN = "sort_ranks" in inspect.signature(dist.new_group).parameters
 
 
 def _objects(way: str):
@@ -98,7 +101,8 @@ def _objects(way: str):
         # Everybody; everybody, numbered backwards; the first and the last of four.
         everybody = list(range(n))
         groups = [(dist.group.WORLD, everybody)]
-        groups.append((dist.new_group(everybody[::-1], sort_ranks=False), everybody[::-1]))
+        if NUMBERED_AS_GIVEN:
+            groups.append((dist.new_group(everybody[::-1], sort_ranks=False), everybody[::-1]))
         if n == 4:
             pairs = [[0, 3], [1, 2]]
             made = [dist.new_group(pair) for pair in pairs]
@@ -119,7 +123,7 @@ def _objects(way: str):
 
 
 def _row(way: str, n: int) -> Row:
-    groups = 3 if n == 4 else 2
+    groups = 1 + NUMBERED_AS_GIVEN + (n == 4)
     calls = {op: count * groups * len(SIZES) for op, count in COSTS[way].items()}
     return Row(
         f"{way}_w{n}",

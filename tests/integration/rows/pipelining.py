@@ -25,6 +25,9 @@ from tests.integration.rows.base import FP64_TOLERANCE, Meter, Outcome, Row, Ten
 from tests.support.workers import RankContext
 
 FP64 = torch.float64
+# torch 2.11 begins with a send between every two adjacent stages, also where one rank holds both.
+# No backend of the CPU serves that: gloo fails in it, too.
+SENDS_TO_ITSELF = not hasattr(ScheduleZBVZeroBubble, "_initialize_pp_stages")
 MICROBATCHES = 8
 SAMPLES = 3 * MICROBATCHES
 DEPTH = 6
@@ -174,6 +177,11 @@ def _row(
         f"{schedule.__name__}, {stages_each} stage(s) a rank, {MICROBATCHES} microbatches",
         calls=_calls(ranks, stages_each, order),
         tolerance=FP64_TOLERANCE,
+        lacking=(
+            f"torch {torch.__version__} sends to the rank itself in schedules shaped like a V"
+            if SENDS_TO_ITSELF and order is _v_order
+            else ""
+        ),
     )
 
 
