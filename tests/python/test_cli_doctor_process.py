@@ -163,6 +163,8 @@ def test_cuda_devices_that_torch_was_not_built_for(tmp_path: Path, libraries: Pa
 def test_library_is_found_with_its_version(
     tmp_path: Path, libraries: Path, check: str, version: str
 ) -> None:
+    if check == "nccl" and torch.version.cuda is not None:
+        pytest.skip("this torch has loaded a libnccl.so.2 of its own")
     finding = finding_after("", check, Path("/"), tmp_path, LD_LIBRARY_PATH=str(libraries))
     assert finding["status"] == "ok"
     assert finding["summary"] == f"found, version {version}"

@@ -61,7 +61,9 @@ def test_console_script_is_the_same_command(tmp_path: Path) -> None:
     points = importlib.metadata.distribution("tidegate").entry_points
     scripts = {point.name: point.value for point in points if point.group == "console_scripts"}
     assert scripts == {"tidegate": "tidegate.cli.main:main"}
-    script = Path(sys.executable).with_name("tidegate")
+    # `pip install --target` makes a bin of its own beside the package.
+    folders = (Path(sys.executable).parent, Path(package.__file__).parents[1] / "bin")
+    script = next(path for folder in folders if (path := folder / "tidegate").exists())
     done = subprocess.run(
         [script, "--version"], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
