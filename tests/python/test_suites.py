@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -32,6 +33,12 @@ def test_has_an_error(broken):
 @pytest.mark.parametrize("number", range(3))
 def test_is_skipped(number):
     pytest.skip("no such device")
+"""
+LATE = """
+import subprocess
+
+def test_waits_for_a_child_that_has_the_same_output():
+    subprocess.run(["sleep", "60"])
 """
 PASSING = """
 def test_passes():
@@ -69,6 +76,34 @@ def test_a_suite_without_a_test_that_passed_is_no_success() -> None:
     assert suites.Result("gpu", skipped=Counter({"no GPU": 3})).verdict == "skipped"
     assert suites.Result("some", passed=1, failed=1).verdict == "FAILED"
     assert suites.Result("cut", passed=1, problem="ended after 5 s").verdict == "FAILED"
+
+
+def test_a_suite_that_is_late_ends_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_late.py").write_text(LATE)
+    options = ["-s", "-p", "no:cacheprovider", "--rootdir=.", "-c", "/dev/null"]
+    monkeypatch.setattr(
+        suites, "arguments_of", lambda suite: [*options, str(tmp_path / "test_late.py")]
+    )
+    result = suites.run("late", tmp_path, limit_s=5)
+    assert (result.problem, result.verdict) == ("ended after 5 s", "FAILED")
+    assert result.seconds < 50  # the child would have held the output for 60
+
+
+def test_a_suite_for_which_no_time_is_left_fails_without_being_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["suites", "--into", str(tmp_path), "--total", "0", "gpu", "python"]
+    monkeypatch.setattr(sys, "argv", command)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        assert suites.main() == 1
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    lines = (tmp_path / "table.txt").read_text().splitlines()[1:]
+    assert [line.split()[:2] for line in lines] == [["gpu", "FAILED"], ["python", "FAILED"]]
+    assert all(line.endswith("not run: no time was left") for line in lines)
 
 
 def test_every_chosen_test_exists() -> None:

@@ -1,17 +1,20 @@
 """Runs pytest suites one after another and prints one table of what came out of them.
 
-    python -m tests.support.suites --into DIR [--limit SECONDS] SUITE ...
+    python -m tests.support.suites --into DIR [--limit SECONDS] [--total SECONDS] SUITE ...
 
 A suite is a pytest process of its own with DIR/<suite>.log and DIR/<suite>.xml (JUnit), so that one
-that crashes or hangs is a line of the table and not the end of the run. The table is also written
-to DIR/table.txt. Exits non-zero if a suite failed a test or ran none; one that was skipped as a
-whole, with a reason (no GPU), fails nothing.
+that crashes or hangs is a line of the table and not the end of the run. The table is also in
+DIR/table.txt, anew after each suite. Exits non-zero if a suite failed a test or ran none, or was
+cut short; one that was skipped as a whole, with a reason (no GPU), fails nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -111,22 +114,32 @@ def run(suite: str, into: Path, limit_s: float) -> Result:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        preexec_fn=os.setpgrp,
     )
     late = threading.Event()
 
     def end() -> None:
-        late.set()
-        process.kill()
+        # With its children: one that is left keeps the pipe open, and the loop below reads on.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
-    timer = threading.Timer(limit_s, end)
+    def end_late() -> None:
+        late.set()
+        end()
+
+    timer = threading.Timer(limit_s, end_late)
     timer.start()
     assert process.stdout is not None
-    with (into / f"{suite}.log").open("w") as log:
-        for line in process.stdout:
-            log.write(line)
-            print(line, end="", flush=True)
-    status = process.wait()
-    timer.cancel()
+    try:
+        with (into / f"{suite}.log").open("w") as log:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                print(line, end="", flush=True)
+        status = process.wait()
+    finally:
+        timer.cancel()
+        end()
     result = read(suite, report) if report.exists() else Result(suite)
     result.seconds = time.monotonic() - start
     if late.is_set():
@@ -160,12 +173,21 @@ def main() -> int:
     parser.add_argument("suites", nargs="+", metavar="SUITE")
     parser.add_argument("--into", type=Path, required=True, help="folder of logs and JUnit files")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one suite")
+    parser.add_argument("--total", type=float, default=math.inf, help="seconds for all of them")
     options = parser.parse_args()
+    # Through `finally`, so that no suite goes on without its runner.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     options.into.mkdir(parents=True, exist_ok=True)
-    results = [run(suite, options.into, options.limit) for suite in options.suites]
-    text = table(results)
-    (options.into / "table.txt").write_text(text + "\n")
-    print(text)
+    deadline = time.monotonic() + options.total
+    results = []
+    for suite in options.suites:
+        left = deadline - time.monotonic()
+        if left > 0:
+            results.append(run(suite, options.into, min(options.limit, left)))
+        else:
+            results.append(Result(suite, problem="not run: no time was left"))
+        (options.into / "table.txt").write_text(table(results) + "\n")
+    print(table(results))
     return 0 if all(result.verdict != "FAILED" for result in results) else 1
 
 
