@@ -113,8 +113,8 @@ def _lines(names: list[str], twice: bool) -> Iterator[Line]:
         for row in ROWS.values():
             if names and row.name not in names:
                 continue
-            if row.lacking:
-                print(f"{row.name}: skipped: {row.lacking}", file=sys.stderr)
+            if reason := row.why_skipped():
+                print(f"{row.name}: skipped: {reason}", file=sys.stderr)
                 continue
             try:
                 yield run_line(row, pools, twice)

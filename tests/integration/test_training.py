@@ -15,8 +15,8 @@ from tests.support.pools import PoolKeeper
 def test_row(name: str, pools: PoolKeeper) -> None:
     """`make test` takes a part of the rows; `make test-all` takes all, and runs each twice."""
     row = ROWS[name]
-    if row.lacking:
-        pytest.skip(row.lacking)
+    if reason := row.why_skipped():
+        pytest.skip(reason)
     line = run_line(row, pools, twice=run_all())
     assert not line.problems, line.text()
 

@@ -64,9 +64,14 @@ class Row:
     timeout_s: float = 120.0
     slow: bool = False  # takes minutes: only where every row is taken
     lacking: str = ""  # what this torch lacks for the row, which is then skipped
+    beside_cuda: str = ""  # what fails in torch, with CPU tensors, where it sees a CUDA device
 
     def __post_init__(self) -> None:
         assert (self.run is None) != (self.drive is None), self.name
+
+    def why_skipped(self) -> str:
+        """Empty if it can run. Not for ranks: a process that has asked for CUDA cannot fork."""
+        return self.lacking or (self.beside_cuda if torch.cuda.is_available() else "")
 
     @property
     def ranks(self) -> str:

@@ -146,6 +146,7 @@ def _local_sgd_oracle(n: int) -> list[dict[str, torch.Tensor]]:
 _CALLS = {"all_reduce": STEPS, "broadcast": 2}
 # Two steps of plain all-reduces, then three each.
 _POWER_CALLS = {"all_reduce": 2 + (STEPS - 2) * 3, "broadcast": 2}
+_POWER_BESIDE_CUDA = "torch's powerSGD_hook synchronises the gradients' device as one of CUDA"
 
 ROWS = (
     Row(
@@ -181,6 +182,7 @@ ROWS = (
         "powerSGD_hook of full rank: three chained all-reduces",
         _POWER_CALLS,
         tolerance=2e-5,
+        beside_cuda=_POWER_BESIDE_CUDA,
     ),
     Row(
         "ddp_power_sgd_cold",
@@ -189,6 +191,7 @@ ROWS = (
         "powerSGD_hook without warm start",
         _POWER_CALLS,
         tolerance=2e-5,
+        beside_cuda=_POWER_BESIDE_CUDA,
     ),
     Row(
         "ddp_own_hook",
