@@ -9,7 +9,8 @@
 #   PYTHON=python3       the interpreter that has torch
 #   OUT=build/gpu/out    where the summary and the logs go
 #   JOBS                 parallel compilations (as many as there are cores)
-#   LIMIT_S=300          seconds that a stage may take
+#   LIMIT_S=600          seconds that a stage may take
+#   TOTAL_S              seconds that all of it may take (no limit); what is not run then fails
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -17,7 +18,8 @@ PYTHON="${PYTHON:-python3}"
 WORK="$PWD/build/gpu"
 OUT="${OUT:-$WORK/out}"
 JOBS="${JOBS:-$(nproc)}"
-LIMIT_S="${LIMIT_S:-300}"
+LIMIT_S="${LIMIT_S:-600}"
+TOTAL_S="${TOTAL_S:-86400}"
 BUNDLE="$PWD/.offline"
 SITE="$WORK/site"
 
@@ -37,25 +39,72 @@ mkdir -p "$WORK/tmp" "$OUT"
 OUT=$(cd "$OUT" && pwd)
 SUMMARY="$OUT/summary.txt"
 : >"$SUMMARY"
-export TMPDIR="$WORK/tmp" PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+export TMPDIR="$WORK/tmp"
+# The path of a Unix socket has at most 107 bytes, and the tests make some below TMPDIR.
+if [ ${#TMPDIR} -gt 60 ]; then
+  TMPDIR=$(mktemp -d /tmp/tidegate.XXXXXX)
+fi
+export PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 export CCACHE_DIR="${CCACHE_DIR:-$WORK/ccache}" TORCHINDUCTOR_CACHE_DIR="$WORK/inductor"
 export CMAKE_BUILD_PARALLEL_LEVEL="$JOBS"
 unset PIP_FIND_LINKS PIP_EXTRA_INDEX_URL
+# Of the plugins that an environment may have only the one that the suites need.
+export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTEST_ADDOPTS="-p pytest_timeout"
 
 say() { printf '%s\n' "$*" | tee -a "$SUMMARY"; }
 give_up() {
   say "$*"
   exit 1
 }
-has() { "$PYTHON" -c "import $1" >/dev/null 2>&1; }
+has() { "$PYTHON" -c "import importlib.util as u, sys; sys.exit(not u.find_spec('$1'))"; }
 
-"$PYTHON" -c 'import sys; assert sys.version_info >= (3, 10)' || give_up "$PYTHON is no Python 3.10 or later"
-has numpy || give_up "$PYTHON has no numpy"
+chosen() { [[ " ${stages[*]} " == *" $1 "* ]]; }
+
+# The summary comes last however the run ends, and nothing that it started outlives it.
+failed=0
+running=  # the process of the stage that is running
+gathering= # whether that is the suites, whose table is not yet in the summary
+gather() {
+  gathering=
+  cat "$WORK"/suites/*.log >"$OUT/suites.log" || true
+  cat "$WORK/suites/table.txt" >>"$SUMMARY" || say "no suite ran to its end"
+}
+finish() {
+  local status=$?
+  if [ -n "$running" ]; then
+    kill "$running" || true
+    wait "$running" || true
+  fi 2>/dev/null
+  [ -z "$gathering" ] || gather
+  say "total         $SECONDS s" >/dev/null
+  printf '\n== summary\n'
+  cat "$SUMMARY"
+  [ "$status" = 0 ] || printf '== FAILED\n'
+  [ "$TMPDIR" = "$WORK/tmp" ] || rm -rf "$TMPDIR"
+}
+trap finish EXIT
+trap 'say "ended by a signal"; exit 143' TERM INT HUP
+
+# What no bundle can bring: all of it in one message.
+"$PYTHON" -c 'import sys; assert sys.version_info >= (3, 10)' 2>/dev/null ||
+  give_up "$PYTHON is no Python 3.10 or later: name one that has torch with PYTHON="
 # CMake and Ninja may be packages of the interpreter's own environment.
 PATH="$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$PATH"
+lacks=()
+for package in numpy pip torch; do
+  has "$package" || lacks+=("the package $package")
+done
+for tool in "${CXX:-c++}" cmake ninja; do
+  command -v "$tool" >/dev/null || lacks+=("the command $tool")
+done
+"$PYTHON" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' \
+  2>/dev/null || lacks+=("the header Python.h of that interpreter")
+if [ ${#lacks[@]} -gt 0 ]; then
+  give_up "$PYTHON or its machine lacks $(printf '%s, ' "${lacks[@]}" | sed 's/, $//')"
+fi
 
 # Where it was started, what it runs on: the table means nothing without.
-"$PYTHON" - <<'PY' | tee -a "$SUMMARY" || give_up "$PYTHON cannot import torch"
+"$PYTHON" - 2>&1 <<'PY' | tee -a "$SUMMARY" || give_up "$PYTHON has no torch that can be used"
 import os, platform, subprocess, torch
 
 def first(command):
@@ -65,28 +114,44 @@ def first(command):
         return "none"
 
 gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11):
+    raise SystemExit(f"torch {torch.__version__} is too old: 2.11 or later is served")
 print(f"torch {torch.__version__}, Python {platform.python_version()}, GPU {gpu}")
 print(f"{len(os.sched_getaffinity(0))} cores, Linux {platform.release()}")
 print(f"{first(['c++', '--version'])}; {first(['cmake', '--version'])}; ninja {first(['ninja', '--version'])}")
 PY
 
+# The seconds that a stage may take: what is left of all, and no more than the limit of one.
+limit() {
+  local left=$((TOTAL_S - SECONDS))
+  [ "$left" -gt "$LIMIT_S" ] && echo "$LIMIT_S" || echo "$left"
+}
+
 # stage <name> <command>...: with its output in a log; a line of the summary says how it went.
-failed=0
 stage() {
-  local name="$1" start=$SECONDS status=0 verdict=ok
+  local name="$1" start=$SECONDS status=0 verdict=ok limit
+  limit=$(limit)
   shift
   printf '== %s\n' "$name"
-  timeout --kill-after=10 "$LIMIT_S" "$@" >"$OUT/$name.log" 2>&1 || status=$?
+  if [ "$limit" -le 0 ]; then
+    failed=1
+    say "$(printf '%-13s FAILED (not run: no time was left)' "$name")"
+    return 1
+  fi
+  # In the background, because a trap waits for a command in the foreground.
+  timeout --kill-after=10 "$limit" "$@" >"$OUT/$name.log" 2>&1 &
+  running=$!
+  wait "$running" || status=$?
+  running=
   if [ "$status" != 0 ]; then
     verdict="FAILED (exit $status)"
+    [ "$status" != 124 ] || verdict="FAILED (ended after $limit s)"
     tail -n 60 "$OUT/$name.log"
     failed=1
   fi
   say "$(printf '%-13s %-7s %5d s' "$name" "$verdict" $((SECONDS - start)))"
   return "$status"
 }
-
-chosen() { [[ " ${stages[*]} " == *" $1 "* ]]; }
 
 # What the environment lacks, beside the environment: nothing of it is changed.
 missing=()
@@ -121,22 +186,21 @@ for name in gpu conformance integration python; do
 done
 if [ ${#suites[@]} -gt 0 ]; then
   rm -rf "$WORK/suites"
-  "$PYTHON" -m tests.support.suites --into "$WORK/suites" --limit "$LIMIT_S" "${suites[@]}" |
-    tee "$OUT/suites.log" || failed=1
-  cat "$WORK/suites/table.txt" >>"$SUMMARY" || say "the suites did not run to their end"
+  "$PYTHON" -m tests.support.suites --into "$WORK/suites" --limit "$LIMIT_S" \
+    --total $((TOTAL_S - SECONDS)) "${suites[@]}" &
+  running=$! gathering=yes
+  wait "$running" || failed=1
+  running=
+  gather
 fi
 
 unit() {
-  cmake -S . -B "$WORK/unit" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  cmake -S . -B "$WORK/unit" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$PYTHON" \
     -DTIDEGATE_BUILD_SHIM=OFF -DTIDEGATE_BUILD_TESTS=ON "$@" &&
     cmake --build "$WORK/unit" --parallel "$JOBS" &&
     ctest --test-dir "$WORK/unit" --parallel "$JOBS" --output-on-failure --no-tests=error
 }
 export -f unit
-export WORK BUNDLE JOBS
+export WORK JOBS PYTHON
 chosen unit && { stage unit bash -c 'unit "$@"' unit "${sources[@]}" || true; }
-
-printf '\n== summary\n'
-cat "$SUMMARY"
-[ "$failed" = 0 ] || printf '== FAILED\n'
 exit "$failed"
