@@ -74,6 +74,24 @@ Setting Path(std::string_view name, std::string Config::* field, std::string_vie
   return {name, "path", "any", "none", help, set};
 }
 
+/// Letters, digits and . : _ - without blanks.
+Setting Name(std::string_view name, std::string Config::* field, std::size_t most,
+             std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    const auto is_allowed = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             std::string_view("._:-").find(c) != std::string_view::npos;
+    };
+    if (value.size() > most) return OutOfRange();
+    if (!std::ranges::all_of(value, is_allowed))
+      return Status(StatusCode::kInvalidArgument, "it has other characters");
+    config.*field = value;
+    return Status();
+  };
+  return {name,   "text", "at most " + std::to_string(most) + " letters, digits and . : _ -",
+          "none", help,   set};
+}
+
 /// "none", or device types separated by commas.
 Setting Devices(std::string_view name, std::string Config::* field, std::string_view help) {
   auto set = [=](std::string_view value, Config& config) {
@@ -139,6 +157,16 @@ const std::vector<Setting>& Table() {
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "
                "them at once."),
+      Path("TIDEGATE_TOPO_FILE", &Config::topo_file,
+           "JSON description of the machines (docs/topology.md): used instead of what is "
+           "discovered, "
+           "or, if it is partial, merged over that. Equal on all ranks."),
+      Path("TIDEGATE_TOPO_DUMP_FILE", &Config::topo_dump_file,
+           "File to which rank 0 writes the topology that is used, in that form."),
+      Name("TIDEGATE_NODE_ID", &Config::node_id, 64,
+           "Name of this rank's node: ranks share a node where the names are equal. Set, it "
+           "replaces "
+           "the boot id, so that several nodes can be emulated on one machine."),
       Devices("TIDEGATE_DEFAULT", &Config::default_devices,
               "Device types whose default backend is tidegate: what a group gets that is made "
               "without naming a backend. Read when torch is imported."),

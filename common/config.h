@@ -22,6 +22,9 @@ struct Config {
   std::size_t stage_bytes = 1 << 20;   ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
   std::size_t stream_bytes = 8 << 20;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from.
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
+  std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.
+  std::string topo_dump_file;  ///< TIDEGATE_TOPO_DUMP_FILE: where to write it; empty: nowhere.
+  std::string node_id;         ///< TIDEGATE_NODE_ID; empty: the boot id.
   /// TIDEGATE_DEFAULT. Acted upon by the Python package when torch is imported, long before there
   /// is a Config: here it is only checked.
   std::string default_devices = "none";
@@ -30,7 +33,7 @@ struct Config {
 /// One row of the table, for `docs/configuration.md` and `tidegate env`.
 struct SettingInfo {
   std::string_view name;   ///< The environment variable.
-  std::string_view type;   ///< "bytes", "seconds", "choice", "path".
+  std::string_view type;   ///< "bytes", "seconds", "choice", "path", "text".
   std::string_view range;  ///< Accepted values, readable.
   std::string_view default_value;
   std::string_view help;

@@ -41,6 +41,9 @@ TEST(ConfigTest, DefaultsAreThoseOfTheStruct) {
   EXPECT_EQ(config.value().stage_bytes, std::size_t{1} << 20);
   EXPECT_EQ(config.value().stream_bytes, std::size_t{8} << 20);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::seconds(10));
+  EXPECT_EQ(config.value().topo_file, "");
+  EXPECT_EQ(config.value().topo_dump_file, "");
+  EXPECT_EQ(config.value().node_id, "");
   EXPECT_EQ(config.value().default_devices, "none");
 }
 
@@ -50,6 +53,9 @@ TEST(ConfigTest, ReadsEverySetting) {
                                       {"TIDEGATE_STAGE_BYTES", "64M"},
                                       {"TIDEGATE_STREAM_BYTES", "1.5GiB"},
                                       {"TIDEGATE_SHUTDOWN_TIMEOUT", "500ms"},
+                                      {"TIDEGATE_TOPO_FILE", "/etc/topo.json"},
+                                      {"TIDEGATE_TOPO_DUMP_FILE", "dump.json"},
+                                      {"TIDEGATE_NODE_ID", "rack-1:node_2.b"},
                                       {"TIDEGATE_DEFAULT", "cpu,cuda"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().debug, LogLevel::kTrace);
@@ -57,7 +63,19 @@ TEST(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.value().stage_bytes, std::size_t{64} << 20);
   EXPECT_EQ(config.value().stream_bytes, std::size_t{3} << 29);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::milliseconds(500));
+  EXPECT_EQ(config.value().topo_file, "/etc/topo.json");
+  EXPECT_EQ(config.value().topo_dump_file, "dump.json");
+  EXPECT_EQ(config.value().node_id, "rack-1:node_2.b");
   EXPECT_EQ(config.value().default_devices, "cpu,cuda");
+}
+
+TEST(ConfigTest, ANodeIdIsAShortName) {
+  EXPECT_TRUE(Load({{"TIDEGATE_NODE_ID", std::string(64, 'n')}}).ok());
+  for (const std::string& bad : {std::string(65, 'n'), std::string("a b"), std::string("a\n")}) {
+    const Result<Config> config = Load({{"TIDEGATE_NODE_ID", bad}});
+    ASSERT_FALSE(config.ok());
+    EXPECT_THAT(config.status().message(), HasSubstr("letters, digits"));
+  }
 }
 
 TEST(ConfigTest, EmptyValueIsTheDefault) {
