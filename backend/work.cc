@@ -12,6 +12,7 @@
 #include "backend/error_translation.h"
 #include "backend/gil.h"
 #include "backend/profiling.h"
+#include "collectives/reaper.h"
 #include "common/log.h"
 
 namespace tidegate {
@@ -174,6 +175,9 @@ std::string TidegateWork::Describe() const {
 
 void TidegateWork::Watch() {
   future_ = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+  // The first of its callbacks: whoever waits for the future is awake by then, and those of the
+  // user come in their turn.
+  future_->addCallback([](Future&) { Reaper::AwaitTurn(); });
   operation_->OnDone(Completion{operation_, event_, future_, call_.results});
 }
 

@@ -166,6 +166,7 @@ std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(const std::string& 
   operation->Complete(Status(status.code(), name + " seq " + std::to_string(sequence) +
                                                 " in group " + options_.group_name + " on rank " +
                                                 std::to_string(rank()) + ": " + status.message()));
+  operation->Reap();
   return operation;
 }
 

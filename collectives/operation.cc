@@ -5,6 +5,8 @@
 
 #include "collectives/fork_generation.h"
 #include "collectives/interrupt.h"
+#include "collectives/process_runtime.h"
+#include "collectives/reaper.h"
 #include "common/futex.h"
 #include "common/units.h"
 
@@ -54,12 +56,12 @@ Status Operation::Wait(Nanoseconds timeout) {
 void Operation::OnDone(std::function<void()> callback) {
   {
     const std::lock_guard lock(mutex_);
-    if (!done()) {
-      callback_ = std::move(callback);
-      return;
-    }
+    callback_ = std::move(callback);
+    callback_set_by_ = Reaper::CallbackHere();
+    if (!handed_over_) return;
   }
-  callback();
+  if (generation_ == ForkGeneration() && ProcessRuntime::ReapLate(shared_from_this())) return;
+  RunCallback();
 }
 
 void Operation::Complete(Status status) {
@@ -71,13 +73,29 @@ void Operation::Complete(Status status) {
   FutexWakeAll(state_);
 }
 
+bool Operation::HandOver() {
+  const std::lock_guard lock(mutex_);
+  handed_over_ = true;
+  return callback_ != nullptr;
+}
+
 void Operation::Reap() {
+  HandOver();
+  RunCallback();
+  DropBuffers();
+}
+
+void Operation::RunCallback() {
   std::function<void()> callback;
   {
     const std::lock_guard lock(mutex_);
     callback = std::move(callback_);
+    callback_ = nullptr;
   }
   if (callback) callback();
+}
+
+void Operation::DropBuffers() {
   const std::lock_guard lock(keepalive_mutex_);
   keepalive_.reset();
 }

@@ -23,7 +23,7 @@ inline constexpr int kAnySource = -1;
 ///
 /// Life: created by Communicator; driven by the caller's or the progress thread; completed exactly
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
-class Operation {
+class Operation : public std::enable_shared_from_this<Operation> {
  public:
   /// `abort` is called with a reason when a signal interrupts a waiter; may be null.
   Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive,
@@ -49,17 +49,25 @@ class Operation {
   /// child, where nobody drives it. Must not be called holding the GIL.
   Status Wait(Nanoseconds timeout);
 
-  /// Runs `callback` once after completion: on the callback thread, or here and now if already
-  /// done. At most one callback.
+  /// Runs `callback` once after completion: on a callback thread (see Reaper), or here and now if
+  /// already done and no earlier callback of the process is left to be run. At most one callback.
   void OnDone(std::function<void()> callback);
 
   /// For the driver: publishes the outcome and wakes waiters; drops nothing and runs nothing.
   void Complete(Status status);
+  /// For the reaper, which runs the callback from now on: whether there is one. REQUIRES: done().
+  bool HandOver();
+  /// The callback, as Reaper::CallbackHere() numbers it, in which OnDone was called; 0: in none.
+  std::uint64_t callback_set_by() const { return callback_set_by_; }
   /// Runs the callback and releases the caller's buffers, on a thread that may take the GIL.
   /// REQUIRES: done().
   void Reap();
+  /// Releases the caller's buffers alone.
+  void DropBuffers();
 
  private:
+  void RunCallback();
+
   enum : std::uint32_t { kPending = 0, kDone = 1 };
 
   const std::string name_;
@@ -70,7 +78,9 @@ class Operation {
   std::atomic<std::uint32_t> state_{kPending};
   std::atomic<int> source_{-1};
   std::mutex mutex_;
-  std::function<void()> callback_;  // Guarded by mutex_.
+  std::function<void()> callback_;     // Guarded by mutex_.
+  bool handed_over_ = false;           // Guarded by mutex_.
+  std::uint64_t callback_set_by_ = 0;  // Written before the callback is handed over, then read.
   // Held while the buffers are dropped, so that nobody returns from Wait before they are. Never
   // taken by a thread that holds the GIL, which dropping a tensor may need.
   std::mutex keepalive_mutex_;

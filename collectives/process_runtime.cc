@@ -49,6 +49,14 @@ void ProcessRuntime::Register(const std::shared_ptr<CommunicatorImpl>& communica
   stats_file_ = stats_file;
 }
 
+bool ProcessRuntime::ReapLate(const std::shared_ptr<Operation>& operation) {
+  if (Reaper* const here = Reaper::Here()) return here->AddLate(operation);
+  ProcessRuntime* const runtime = GetIfStarted();
+  if (runtime == nullptr) return false;
+  const std::lock_guard lock(runtime->mutex_);  // Or else the engine might end with this call.
+  return runtime->engine_ != nullptr && runtime->engine_->reaper().AddLate(operation);
+}
+
 void ProcessRuntime::Shutdown() {
   std::vector<std::weak_ptr<CommunicatorImpl>> communicators;
   std::shared_ptr<ProgressEngine> engine;

@@ -23,6 +23,9 @@ class ProcessRuntime {
   std::shared_ptr<ProgressEngine> engine();
   void Register(const std::shared_ptr<CommunicatorImpl>& communicator,
                 const std::string& stats_file);
+  /// Reaper::AddLate of the process's reaper, or of the one whose callback this thread runs; false
+  /// if there is none.
+  static bool ReapLate(const std::shared_ptr<Operation>& operation);
   void Shutdown();
 
  private:

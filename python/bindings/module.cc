@@ -18,6 +18,7 @@
 #include "backend/error_translation.h"
 #include "backend/process_group.h"
 #include "collectives/communicator.h"
+#include "collectives/reaper.h"
 #include "common/clock.h"
 #include "python/bindings/inspection.h"
 
@@ -71,6 +72,9 @@ void ThrowIfSignalPending() {
   throw error;
 }
 
+/// For the reaper: see SetLockProbe.
+void TakeAndGiveBackTheGil() { const py::gil_scoped_acquire gil; }
+
 void ShutdownAll() {
   ShutdownProcess();
   ThrowIfSignalPending();
@@ -121,6 +125,7 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
   python_main_thread = main_thread.attr("ident").cast<unsigned long>();
   SetPendingSignalHook(ThrowIfSignalPending);
   SetInterruptCheck(SignalArrived);
+  Reaper::SetLockProbe(TakeAndGiveBackTheGil);
 
   module.attr("torch_version") = TORCH_VERSION;
 
