@@ -22,7 +22,6 @@ from torch.distributed.tensor import (
     distribute_tensor,
 )
 
-from tests.conformance.cases import base_seed, run_all
 from tests.integration.rows.base import (
     Meter,
     Outcome,
@@ -146,8 +145,6 @@ def _redistribute(mesh_shape: tuple[int, ...], options: Sequence[Placement]):
     def run(context: RankContext) -> Outcome:
         mesh = init_device_mesh("cpu", mesh_shape)
         cases = list(pairs(options, len(mesh_shape)))
-        if len(mesh_shape) > 1 and not run_all():
-            cases = cases[base_seed() % 7 :: 7]
 
         def each() -> tuple[Tensors, Tensors]:
             found: Tensors = {}
