@@ -1,4 +1,4 @@
-"""What test_debug_detail.py runs under torchrun with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+"""A program that runs under torchrun with TORCH_DISTRIBUTED_DEBUG=DETAIL, and who starts it.
 
     torchrun ... -m tests.integration.detailed DIRECTORY
 
@@ -22,11 +22,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.integration import models
 from tests.integration.rows.base import (
+    FP32_TOLERANCE,
+    Tensors,
+    digest_of,
     greatest_difference,
     local_parameters,
     local_shards,
 )
 from tests.integration.rows.fsdp2 import shard
+from tests.integration.torchrun import torchrun
 from tests.support.backend import all_gather_single, reduce_scatter_single
 from tests.support.counters import traffic
 
@@ -84,20 +88,20 @@ def plain(rank: int, n: int) -> None:
     assert torch.equal(received, every[before])
 
 
-def fsdp2(rank: int, n: int) -> float:
+def fsdp2(rank: int, n: int) -> tuple[Tensors, float]:
     model = models.build()
     shard(model, init_device_mesh("cpu", (n,)))
     models.train(model, rank)
-    return greatest_difference(
-        local_parameters(model), local_shards(models.union_oracle(n), n, rank)
-    )
+    found = local_parameters(model)
+    wanted = local_shards(models.union_oracle(n), n, rank)
+    return found, greatest_difference(found, wanted)
 
 
-def ddp(rank: int, n: int) -> float:
+def ddp(rank: int, n: int) -> tuple[Tensors, float]:
     model = DistributedDataParallel(models.build())
     models.train(model, rank)
     found = {name: value.detach() for name, value in model.module.named_parameters()}
-    return greatest_difference(found, models.union_oracle(n))
+    return found, greatest_difference(found, models.union_oracle(n))
 
 
 # Rank 1 makes another call than the others: another operation, size or dtype.
@@ -138,16 +142,51 @@ def main() -> None:
         "backend": dist.get_backend(),
     }
     plain(rank, n)
-    found["fsdp2"] = fsdp2(rank, n)
-    found["ddp"] = ddp(rank, n)
+    sharded, found["fsdp2"] = fsdp2(rank, n)
+    replicated, found["ddp"] = ddp(rank, n)
+    found["digest"] = digest_of(sharded) + digest_of(replicated)
     now = traffic()
     assert now is not None
-    found["calls"] = dict(now.calls)
+    found["calls"], found["shm_bytes"] = dict(now.calls), now.shm_bytes
     found["mistakes"] = {name: mistake(name, rank) for name in MISTAKES}
     # A call that was refused did not reach the backend: the group is as good as before.
     plain(rank, n)
     (Path(sys.argv[1]) / f"rank{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
+
+
+# --- outside the ranks ----------------------------------------------------------------------------
+
+# torch's own words for what each side called.
+SIDES = {
+    "operation": ("ALLREDUCE", "BROADCAST"),
+    "shape": ("[4, 2]", "[4, 3]"),
+    "dtype": ("Float", "Double"),
+}
+
+
+def launch(directory: Path, ranks: int) -> list[dict[str, Any]]:
+    """What each rank found."""
+    env = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    torchrun("tests.integration.detailed", directory, ranks=ranks, env=env)
+    return [json.loads((directory / f"rank{r}.json").read_text()) for r in range(ranks)]
+
+
+def assert_wrapped(found: list[dict[str, Any]]) -> None:
+    for one in found:
+        assert (one["level"], one["backend"]) == ("DETAIL", "tidegate")
+        assert one["wrapper"] == "_ProcessGroupWrapper", one["wrapper"]
+        assert one["fsdp2"] <= FP32_TOLERANCE
+        assert one["ddp"] <= FP32_TOLERANCE
+
+
+def assert_named(name: str, found: list[dict[str, Any]]) -> None:
+    """Every rank says at once how its call differs from rank 1's, and that from rank 0's."""
+    for rank, one in enumerate(found):
+        mistake = one["mistakes"][name]
+        assert mistake["seconds"] < 5, mistake
+        for word in (*SIDES[name], f"Rank {rank}", "Rank 0" if rank == 1 else "Rank 1"):
+            assert word in mistake["text"], (rank, word, mistake["text"])
 
 
 if __name__ == "__main__":

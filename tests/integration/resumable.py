@@ -1,4 +1,4 @@
-"""What test_restarts.py runs under torchrun: a training that resumes from its last checkpoint.
+"""A training that resumes from its last checkpoint under torchrun, and who starts it.
 
     torchrun ... -m tests.integration.resumable DIRECTORY [--die step|save]
 
@@ -15,6 +15,7 @@ import signal
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,9 +28,13 @@ from torch.distributed.tensor import DTensor
 from tests.integration import models
 from tests.integration.models import STEPS
 from tests.integration.rows.fsdp2 import shard
+from tests.integration.torchrun import torchrun
+from tests.support.counters import traffic
 
 GROUP_TIMEOUT_S = 120.0
 FATAL_STEP = 3
+# torchrun ends the other ranks as soon as it sees one gone; until then they say why themselves.
+LOOK_EVERY_S = 5
 
 
 def note(path: Path, **facts: object) -> None:
@@ -104,9 +109,50 @@ def main() -> None:
     for name, value in model.named_parameters():
         assert isinstance(value, DTensor)
         found[name] = value.detach().full_tensor()
+    used = traffic()
+    assert used is not None
     if rank == 0:
-        torch.save({"first": first, "parameters": found}, directory / "result.pt")
+        result = {"first": first, "parameters": found}
+        result |= {"calls": dict(used.calls), "shm_bytes": used.shm_bytes}
+        torch.save(result, directory / "result.pt")
     dist.destroy_process_group()
+
+
+# --- outside the ranks ----------------------------------------------------------------------------
+
+
+def launch(directory: Path, ranks: int, *arguments: str) -> dict[str, Any]:
+    """Runs in a new directory; what rank 0 of the last attempt ended with.
+
+    Each rank that ends by itself leaves its statistics there, each attempt its logs.
+    """
+    directory.mkdir()
+    torchrun(
+        "tests.integration.resumable",
+        directory,
+        *arguments,
+        ranks=ranks,
+        options=(
+            *("--max-restarts", 1, "--monitor-interval", LOOK_EVERY_S),
+            *("--log-dir", directory / "logs"),
+        ),
+        env={"TIDEGATE_STATS_FILE": str(directory / "statistics")},
+    )
+    result: dict[str, Any] = torch.load(directory / "result.pt")
+    return result
+
+
+def assert_told(directory: Path, ranks: int) -> None:
+    """Every survivor learned long before its deadline who is dead, and torchrun from them."""
+    dead = json.loads((directory / "death.json").read_text())
+    assert not (directory / "survivor1.json").exists()
+    for rank in sorted({*range(ranks)} - {1}):
+        survivor = json.loads((directory / f"survivor{rank}.json").read_text())
+        assert f"rank 1 (pid {dead['pid']}" in survivor["text"]
+        assert survivor["at"] - dead["at"] < GROUP_TIMEOUT_S / 4
+        # @record put the same sentence where torchrun and its log collectors look for it.
+        (report,) = directory.glob(f"logs/*/attempt_0/{rank}/error.json")
+        assert survivor["text"] in json.loads(report.read_text())["message"]["message"]
 
 
 if __name__ == "__main__":
