@@ -13,14 +13,16 @@ import pytest
 import tidegate as package
 import torch
 from tidegate import _backend
-from tidegate.cli import checks, doctor
-from tidegate.cli.checks import CHECKS
+from tidegate.cli import checks, doctor, main
+from tidegate.cli.checks import CHECKS, memory
 from tidegate.cli.checks.finding import Finding, ok
 from tidegate.cli.checks.machine_view import MachineView
 
 from tests.python.cli import doctor as run_doctor
 from tests.python.cli import tidegate, write_tree
 from tests.python.tree import ROOT
+from tests.support.pools import PoolKeeper
+from tests.support.workers import RankContext
 
 # Absence of these is in order, so they cannot fail.
 INFORMATIVE = {"nccl", "ucx"}
@@ -202,8 +204,58 @@ def test_memory_of_a_small_container(tmp_path: Path, limit: int, status: str) ->
     )
     finding = examine("memory", root)
     assert finding.status == status
-    assert finding.details == {"available_bytes": limit, "limit_bytes": limit}
+    assert finding.details["available_bytes"] == finding.details["limit_bytes"] == limit
     assert "--memory" in finding.remedy
+    assert "STAGE_BYTES" not in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stage", "limit_mib", "status"),
+    [
+        # 128 MiB of stages, 1040 MiB of channels.
+        ("64", "1 MiB", 1100, "fail"),
+        ("64", "1 MiB", 2000, "warn"),
+        ("64", "1 MiB", 5000, "ok"),
+        ("2", "0.75g", 3000, "fail"),
+        ("2", "1024k", 5000, "ok"),
+        ("none", "1B", 5000, "ok"),  # what other checks report is 8 ranks and 1 MiB here
+    ],
+)
+def test_memory_of_a_container_too_small_for_its_groups(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: str,
+    stage: str,
+    limit_mib: int,
+    status: str,
+) -> None:
+    monkeypatch.setenv("TIDEGATE_STAGE_BYTES", stage)
+    root = write_tree(
+        tmp_path,
+        {
+            "proc/meminfo": "MemAvailable: 64000000 kB\n",
+            "proc/self/cgroup": "0::/job\n",
+            "sys/fs/cgroup/job/memory.max": f"{limit_mib << 20}\n",
+            "sys/fs/cgroup/job/memory.current": "0\n",
+        },
+    )
+    finding = examine("memory", root, LOCAL_WORLD_SIZE=ranks)
+    assert finding.status == status, finding
+    assert ("lower TIDEGATE_STAGE_BYTES" in finding.remedy) == (stage == "0.75g")
+
+
+def _mapped(context: RankContext) -> int:
+    """The size of what the default group has mapped."""
+    torch.distributed.barrier()
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    ranges = [line.split()[0] for line in lines if "/memfd:tidegate" in line]
+    assert ranges
+    return sum(int(end, 16) - int(start, 16) for start, end in (r.split("-") for r in ranges))
+
+
+def test_memory_of_a_group_is_what_a_group_maps(pools: PoolKeeper) -> None:
+    for mapped in pools.get(4).run(_mapped):
+        assert 0 <= mapped - memory.group_bytes(4, 1 << 20) <= 64 << 10  # words and records
 
 
 def test_hugepages_switched_off(tmp_path: Path) -> None:
@@ -262,6 +314,11 @@ def test_threads_more_than_processors() -> None:
     assert finding.details["threads"] == 2
     assert finding.details["ranks"] == 5000
     assert "OMP_NUM_THREADS=1" in finding.remedy
+    for bad in ("0", "-1", "two", "0,2"):
+        finding = examine("threads", OMP_NUM_THREADS=bad, LOCAL_WORLD_SIZE="1")
+        assert finding.status == "warn"
+        assert f"OMP_NUM_THREADS={bad} is no number of threads" in finding.summary
+    assert examine("threads", OMP_NUM_THREADS="1,3", LOCAL_WORLD_SIZE="1").status == "ok"
     finding = examine("threads", LOCAL_WORLD_SIZE="two")
     assert finding.status == "fail"
     assert "LOCAL_WORLD_SIZE=two" in finding.summary
@@ -283,6 +340,14 @@ def test_hostname_of_the_master_does_not_resolve() -> None:
     assert finding.status == "fail"
     assert "MASTER_ADDR=no-such-host.invalid" in finding.summary
     assert "127.0.0.1" in finding.remedy
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "soon"])
+def test_self_test_limit_must_be_a_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["doctor", "--only", "torch", f"--self-test-seconds={seconds}"])
+    assert ended.value.code == 2
+    assert f"{seconds} is no number of seconds above 0" in capsys.readouterr().err
 
 
 def test_self_test_shows_the_error_of_a_rank() -> None:

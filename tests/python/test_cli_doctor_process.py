@@ -76,6 +76,46 @@ needs_namespaces = pytest.mark.skipif(
 
 @needs_namespaces
 @pytest.mark.parametrize(
+    ("mib", "taken_mib", "status", "words"),
+    [
+        (64, 0, "warn", "/dev/shm has 64 MiB:"),  # docker's default
+        (255, 0, "warn", "/dev/shm has 255 MiB:"),
+        (300, 0, "ok", "has 0.3 GiB free"),
+        (300, 100, "warn", "/dev/shm has 200 of 300 MiB free:"),
+    ],
+)
+def test_shared_memory_mount_is_small_or_full(
+    tmp_path: Path, mib: int, taken_mib: int, status: str, words: str
+) -> None:
+    """tidegate works all the same: its memfds are in no mount."""
+    root = write_tree(tmp_path / "root", {"dev/shm/placeholder": ""})
+    mount = root / "dev/shm"
+    preparation = (
+        NAMESPACE
+        + f"""
+    must(libc.mount(b"tmpfs", {bytes(mount)!r}, b"tmpfs", 0, b"size={mib}m"))
+    if {taken_mib}:
+        with open({str(mount / "left")!r}, "w") as left:
+            os.posix_fallocate(left.fileno(), 0, {taken_mib} << 20)
+    """
+    )
+    finding = finding_after(preparation, "shared-memory", root, tmp_path)
+    assert finding["status"] == status, finding
+    assert words in finding["summary"]
+    assert ("--shm-size" in finding["remedy"]) == (mib < 256)
+    assert finding["details"]["shm_bytes"] == mib << 20
+
+
+def test_shared_memory_mount_is_absent(tmp_path: Path) -> None:
+    finding = finding_after("", "shared-memory", tmp_path, tmp_path)
+    assert finding["status"] == "warn"
+    assert "/dev/shm is absent" in finding["summary"]
+    assert "DataLoader" in finding["summary"]
+    assert "--shm-size" in finding["remedy"]
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
     ("hosts", "status", "words"),
     [
         ("127.0.0.1 localhost\n", "warn", "no-such-host, does not resolve"),

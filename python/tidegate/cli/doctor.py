@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from typing import Any
 
 from tidegate._version import __version__
@@ -29,11 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--self-test-seconds",
-        type=float,
+        type=_seconds,
         default=60.0,
         metavar="SECONDS",
         help="deadline of the 2-process self-test (default: 60)",
     )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    return seconds
 
 
 def run(options: argparse.Namespace, output: Output) -> int:

@@ -5,21 +5,30 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import re
 import resource
 
 from tidegate.cli.checks.finding import Finding, fail, ok, warn
 from tidegate.cli.checks.machine_view import GIB, MachineView
 
-# A group of 8 ranks with the default stage (1 MiB a rank and lane) commits 16 MiB and a little.
 _SCARCE = 1 << 30
 _TOO_LITTLE = 64 << 20
+_LANES = 2
+_CHANNEL_BYTES = 260 << 10
+_RANKS_IF_UNKNOWN = 8
+_GROUPS = 4  # data parallel, sharding, tensor parallel, pipeline
+# docker gives a container 64 MiB of /dev/shm unless told otherwise.
+_SHM_WANTED = 256 << 20
 _MEMLOCK_WANTED = 1 << 30
 
 
 def check_shared_memory(view: MachineView) -> Finding:
-    """Does on a small scale what a group does: memfd_create, fallocate, seal, map, write."""
+    """Does on a small scale what a group does: memfd_create, fallocate, seal, map, write.
+
+    A memfd lies in no mount and counts as memory of its cgroup: /dev/shm limits it nowhere. What
+    does use the mount is torch itself, where processes hand each other tensors.
+    """
     size = 1 << 20
-    mount = _shm_mount(view)
     try:
         descriptor = os.memfd_create("tidegate-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -36,31 +45,86 @@ def check_shared_memory(view: MachineView) -> Finding:
             "groups live in memfds: raise `ulimit -n` and `ulimit -f`, allow memfd_create in the"
             " container's seccomp profile, and free memory",
         )
-    return ok(f"memfd works (no mount is needed; {mount})")
+    size, free = _shm_mount(view)
+    details = {"shm_bytes": size, "shm_free_bytes": free}
+    if size >= _SHM_WANTED and free >= _SHM_WANTED:
+        return ok(
+            f"memfd works (/dev/shm, which is not needed, has {_in_gib(free)} free)", **details
+        )
+    if size >= _SHM_WANTED:
+        mount = f"/dev/shm has {free >> 20} of {_in_mib(size)} free"
+        remedy = "remove what ended processes left in /dev/shm"
+    else:
+        mount = f"/dev/shm has {_in_mib(size)}" if size else "/dev/shm is absent"
+        remedy = "give it more: `docker run --shm-size=1g` or --ipc=host; in Kubernetes an emptyDir"
+        remedy += " with medium Memory"
+    return warn(
+        f"memfd works, so groups do, but {mount}: workers of torch's DataLoader and"
+        " torch.multiprocessing hand tensors over there, and may end with a bus error",
+        remedy,
+        **details,
+    )
 
 
-def _shm_mount(view: MachineView) -> str:
+def _shm_mount(view: MachineView) -> tuple[int, int]:
+    """Size of /dev/shm and what is free of it, in bytes; zeros if there is none."""
     try:
         status = os.statvfs(view.root / "dev/shm")
     except OSError:
-        return "/dev/shm is absent"
-    return f"/dev/shm has {status.f_frsize * status.f_bavail / GIB:.1f} GiB free"
+        return 0, 0
+    return status.f_frsize * status.f_blocks, status.f_frsize * status.f_bavail
+
+
+def _in_gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+def _in_mib(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"
 
 
 def check_memory(view: MachineView) -> Finding:
+    """What is left, within the cgroup's limit, against what groups of this job can commit."""
     limits = view.limits
     if limits is None:
         return warn("not known, since the shim does not load", "see the check shim")
     available, limit = limits["available_memory"], limits["memory_limit"]
-    cap = "no cgroup limit" if limit is None else f"cgroup limit {limit / GIB:.1f} GiB"
-    summary = f"{available / GIB:.1f} GiB available ({cap})"
-    details = {"available_bytes": available, "limit_bytes": limit}
+    ranks, stage = _ranks(view), _stage_bytes(view)
+    group = group_bytes(ranks, stage)
+    cap = "no cgroup limit" if limit is None else f"cgroup limit {_in_gib(limit)}"
+    summary = f"{_in_gib(available)} available ({cap}); a group of {ranks} ranks takes at most"
+    summary += f" {_in_mib(group)}"
+    details = {"available_bytes": available, "limit_bytes": limit, "group_bytes": group}
     remedy = "stop other processes or raise the container's memory limit (docker run --memory)"
-    if available < _TOO_LITTLE:
+    if stage > 1 << 20:
+        remedy += ", or lower TIDEGATE_STAGE_BYTES"
+    if available < max(_TOO_LITTLE, group):
         return fail(summary, remedy, **details)
-    if available < _SCARCE:
+    if available < max(_SCARCE, _GROUPS * group):
         return warn(summary, remedy, **details)
     return ok(summary, **details)
+
+
+def group_bytes(ranks: int, stage_bytes: int) -> int:
+    """What a group can commit: a stage for each rank in each lane, a channel for each pair."""
+    return _LANES * ranks * stage_bytes + ranks**2 * _CHANNEL_BYTES
+
+
+def _ranks(view: MachineView) -> int:
+    """How many ranks torchrun starts on this machine. A bad number is for the check threads."""
+    text = view.environment.get("LOCAL_WORLD_SIZE", "")
+    return int(text) if text.isdigit() and int(text) > 0 else _RANKS_IF_UNKNOWN
+
+
+def _stage_bytes(view: MachineView) -> int:
+    """TIDEGATE_STAGE_BYTES, its default if it is unset. A bad value is for the check settings."""
+    for row in view.shim.settings():
+        if row["name"] == "TIDEGATE_STAGE_BYTES":
+            text = row["default"] if row["value"] is None or row["error"] else row["value"]
+            size = re.match(r"([\d.]+) ?([kmgt]?)", text, re.IGNORECASE)
+            assert size, text  # no error: the shim has read it
+            return int(float(size[1]) * 1024 ** " kmgt".index(size[2].lower() or " "))
+    raise AssertionError("no setting TIDEGATE_STAGE_BYTES")
 
 
 def check_memlock(view: MachineView) -> Finding:

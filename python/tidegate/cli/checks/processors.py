@@ -85,8 +85,18 @@ def check_threads(view: MachineView) -> Finding:
             "torchrun sets it: unset it, or give it the number of ranks on this machine",
         )
     ranks, usable = int(ranks_text), _usable(view)
-    set_to = view.environment.get("OMP_NUM_THREADS")
-    threads = int(set_to) if set_to and set_to.isdigit() else torch.get_num_threads()
+    set_to = view.environment.get("OMP_NUM_THREADS", "")
+    # OpenMP takes a list, too: a number for each level of nesting, of which torch has one.
+    first = set_to.partition(",")[0].strip()
+    if set_to and (not first.isdigit() or int(first) < 1):
+        return warn(
+            f"OMP_NUM_THREADS={set_to} is no number of threads, so OpenMP ignores it and each rank"
+            f" takes {torch.get_num_threads()}",
+            f"OMP_NUM_THREADS={max(1, usable // ranks)}, or unset it",
+            ranks=ranks,
+            processors=usable,
+        )
+    threads = int(first) if first else torch.get_num_threads()
     summary = f"{threads} a rank, {ranks} rank{'s' if ranks > 1 else ''}, {usable} processors"
     details = {"threads": threads, "ranks": ranks, "processors": usable}
     if threads * ranks > usable:
