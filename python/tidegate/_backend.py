@@ -13,8 +13,7 @@ import os
 import pkgutil
 import re
 import threading
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -23,11 +22,13 @@ import tidegate
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Backend
 
+    from tidegate._shim_types import Shim
+
 _SHIM_NAME = re.compile(r"_c10d_pt(\d)(\d+)")
 _REBUILD = "pip install --no-build-isolation --no-deps --force-reinstall ."
 
 _lock = threading.Lock()
-_shim: ModuleType | None = None
+_shim: Shim | None = None
 _process_with_exit_hook: int | None = None
 
 
@@ -57,7 +58,7 @@ def stats() -> dict[str, Any]:
     return result
 
 
-def load_shim() -> ModuleType:
+def load_shim() -> Shim:
     """The shim of the running torch, loaded at the first call; thread-safe.
 
     RuntimeError where there is none or it cannot be loaded; its text says how to build one.
@@ -73,7 +74,7 @@ def load_shim() -> ModuleType:
         return _shim
 
 
-def _import_shim() -> ModuleType:
+def _import_shim() -> Shim:
     running = str(torch.__version__)
     major, minor = running.split(".")[:2]
     name = f"_c10d_pt{major}{minor}"
@@ -86,7 +87,7 @@ def _import_shim() -> ModuleType:
             " Python environment active."
         )
     try:
-        return importlib.import_module(f"tidegate.{name}")
+        return cast("Shim", importlib.import_module(f"tidegate.{name}"))
     except ImportError as error:
         raise RuntimeError(
             f"tidegate {tidegate.__version__} cannot load its shim for torch {present[name]} into"
@@ -103,7 +104,7 @@ def present_shims() -> dict[str, str]:
     return {match[0]: f"{match[1]}.{match[2]}" for match in matches if match}
 
 
-def _shut_down_at_exit(shim: ModuleType) -> None:
+def _shut_down_at_exit(shim: Shim) -> None:
     """Join the threads of the shim before the interpreter goes, also without a destroy call.
 
     c10d may never run the destructor of a backend, and a thread that still holds a tensor when

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate._shim_types import Shim
 
 GIB = float(1 << 30)
 
@@ -34,7 +36,7 @@ class MachineView:
             return None
 
     @cached_property
-    def shim(self) -> ModuleType:
+    def shim(self) -> Shim:
         """The loaded shim. RuntimeError or ImportError, with the remedy in its text."""
         from tidegate import _backend
 
