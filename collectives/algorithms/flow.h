@@ -54,6 +54,7 @@ struct Flow {
   std::string name;
   int rank = 0;
   int ranks = 1;
+  int root = -1;              ///< Of broadcast and reduce.
   std::vector<int> own = {};  ///< Blocks that this rank has from the start.
   // Equal on all ranks:
   int times = 0;  ///< Hops are sent at times 0 .. times - 1.

@@ -29,6 +29,7 @@ Flow TreeFlow(const Placement& placement, int rank, int root) {
   while ((1 << rounds) < nodes) ++rounds;
 
   Flow flow{.name = nodes == 1 ? "direct" : "tree", .rank = rank, .ranks = placement.ranks()};
+  flow.root = root;
   if (rank == root) flow.own = {0};
   flow.times = rounds + 1;
   flow.ids = rounds + 1;

@@ -11,6 +11,7 @@ namespace tidegate {
 Schedule GatherDirect(const AlgorithmInput& input) {
   const int me = input.rank;
   ScheduleBuilder builder("direct", Collective::kGather, me, input.ranks);
+  builder.Root(input.root);
   if (me != input.root) {
     builder.Wait(input.root, kConsumed, Input(0), kPreviousInSlot);
     builder.Copy(Stage(me, 0), Input(0));

@@ -15,7 +15,7 @@ Slice InputBlocks(const BlockRun& run) { return lowering::OfBlocks(Buffer::kInpu
 
 Schedule Spread(const Flow& flow, Collective collective) {
   ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
-  builder.SubSlots(flow.slots);
+  builder.Root(flow.root).SubSlots(flow.slots);
   const lowering::Frame frame{.source = TheInput,
                               .copies_own = collective == Collective::kAllGather};
   lowering::WriteSpread(flow, frame, builder);
@@ -24,7 +24,7 @@ Schedule Spread(const Flow& flow, Collective collective) {
 
 Schedule Collect(const Flow& flow, Collective collective) {
   ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
-  builder.SubSlots(flow.back_slots).Period(flow.back_period);
+  builder.Root(flow.root).SubSlots(flow.back_slots).Period(flow.back_period);
   lowering::WriteCollect(flow, collective == Collective::kReduce ? TheInput : InputBlocks,
                          Output(0), builder);
   return builder.Build();

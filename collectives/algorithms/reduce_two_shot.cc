@@ -24,7 +24,7 @@ Schedule ReduceTwoShot(const AlgorithmInput& input) {
   const int result = ranks - 1;  // The sub-slot behind those for the peers.
 
   ScheduleBuilder builder("two_shot", Collective::kReduce, me, ranks);
-  builder.SubSlots(ranks).Parts(ranks).Lag(0);
+  builder.Root(input.root).SubSlots(ranks).Parts(ranks).Lag(0);
   StageForPeers(builder, input, kResult);
 
   builder.Lag(1);

@@ -13,7 +13,7 @@ Schedule ScatterDirect(const AlgorithmInput& input) {
   const int me = input.rank;
   const int root = input.root;
   ScheduleBuilder builder("direct", Collective::kScatter, me, input.ranks);
-  builder.SubSlots(SubSlotsForPeers(input.ranks));
+  builder.Root(root).SubSlots(SubSlotsForPeers(input.ranks));
   if (me != root) {
     builder.Wait(root, kReady, Output(0));
     builder.Get(Output(0), Stage(root, SubSlotFor(root, me)));

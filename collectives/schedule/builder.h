@@ -18,6 +18,10 @@ class ScheduleBuilder {
     schedule_.ranks = ranks;
   }
 
+  ScheduleBuilder& Root(int root) {
+    schedule_.root = root;
+    return *this;
+  }
   ScheduleBuilder& SubSlots(int sub_slots) {
     schedule_.sub_slots = sub_slots;
     return *this;

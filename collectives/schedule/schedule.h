@@ -22,6 +22,8 @@ enum class Collective : std::uint8_t {
 inline constexpr int kCollectives = 9;
 /// "all_gather", "reduce_scatter", ...: the names of c10d.
 std::string_view NameOf(Collective collective);
+/// Whether one rank differs from the others: broadcast, reduce, gather and scatter.
+bool IsRooted(Collective collective);
 
 /// Where bytes lie. Input and output are the caller's tensors, private to a rank and cut into
 /// blocks of any sizes; stage is memory of `owner` that every rank of its node can read, and that
@@ -119,6 +121,8 @@ struct Schedule {
   Collective collective = Collective::kAllGather;
   int rank = 0;
   int ranks = 1;
+  /// The rank that the data comes from or goes to; -1 where the collective has none (IsRooted).
+  int root = -1;
   /// Sub-slots into which a stage slot is cut; the chunk is slot bytes / sub_slots.
   int sub_slots = 1;
   /// Equal, aligned parts into which the caller's one tensor is cut to make the blocks, for
@@ -135,7 +139,19 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// One line a step, stable across builds: for logs, golden files and diffs.
+/// Blocks of the caller that a schedule works on.
+struct BlockCounts {
+  int inputs = 0;
+  int outputs = 0;
+
+  bool operator==(const BlockCounts&) const = default;
+};
+/// Those that the caller of the schedule's collective comes with on its rank, cut into its parts.
+BlockCounts BlocksOf(const Schedule& schedule);
+
+/// A line for the schedule and one for each step, stable across builds: for logs, golden files and
+/// diffs. docs/architecture.md explains the words. Of a schedule that FindFault has nothing against
+/// nothing is lost: ParseScheduleText (schedule_text.h) gives an equal one.
 std::string ToText(const Schedule& schedule);
 
 }  // namespace tidegate
