@@ -1,0 +1,98 @@
+// What every algorithm emits, as text: unchanged from tests/data/schedules, well formed, and
+// readable again.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/check_schedule.h"
+#include "collectives/schedule/schedule_text.h"
+#include "tests/unit/collectives/support/placements.h"
+
+namespace tidegate {
+namespace {
+
+const std::filesystem::path kFolder = TIDEGATE_SOURCE_DIR "/tests/data/schedules";
+
+std::string FileName(const NamedAlgorithm& algorithm, const std::string& placement) {
+  return std::string(NameOf(algorithm.collective)) + "_" + algorithm.name + "_" + placement +
+         ".txt";
+}
+
+/// Nodes and ranks of a node, even and uneven.
+std::vector<testing::NamedPlacement> GoldenPlacements() {
+  return {{"1x4", Placement::Block(1, 4)},
+          {"2x2", Placement::Block(2, 2)},
+          {"3x2", Placement::Block(3, 2)},
+          {"3+1", Placement::Make(std::vector<int>{0, 0, 0, 1}).value()}};
+}
+
+/// All ranks of `placement`; the root, where there is one, is rank 1.
+std::string TextOfAllRanks(const NamedAlgorithm& algorithm, const Placement& placement,
+                           bool with_name = true) {
+  std::string text;
+  for (int rank = 0; rank < placement.ranks(); ++rank) {
+    Schedule schedule = algorithm.build(
+        {.rank = rank, .ranks = placement.ranks(), .root = 1, .placement = &placement});
+    if (!with_name) schedule.name = "any";
+    text += ToText(schedule);
+  }
+  return text;
+}
+
+std::string Contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// To write the files anew after a change that is meant, review the difference, and commit it:
+//   TIDEGATE_TEST_REGENERATE=1
+//   build/release/tests/unit/collectives/algorithms/collectives_schedules_test
+TEST(SchedulesTest, AreThoseOfTheGoldenFiles) {
+  const bool regenerate = std::getenv("TIDEGATE_TEST_REGENERATE") != nullptr;
+  std::set<std::string> expected;
+  for (const auto& [name, placement] : GoldenPlacements()) {
+    std::set<std::string> seen;
+    for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
+      if (!algorithm.serves(placement)) continue;
+      // Between two nodes all exchanges are one; those that are another's equal have no file.
+      if (!seen.insert(TextOfAllRanks(algorithm, placement, /*with_name=*/false)).second) continue;
+      const std::string file = FileName(algorithm, name);
+      expected.insert(file);
+      const std::string text = TextOfAllRanks(algorithm, placement);
+      if (regenerate) std::ofstream(kFolder / file, std::ios::binary) << text;
+      EXPECT_TRUE(Contents(kFolder / file) == text)
+          << file << " differs; if that is meant, write it anew (see this test's comment)";
+    }
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder))
+    EXPECT_TRUE(expected.contains(entry.path().filename().string()))
+        << entry.path() << " belongs to no algorithm; delete it";
+}
+
+TEST(SchedulesTest, OfEveryPlacementPassTheCheckAndReadBackAsEqual) {
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (const auto& [name, placement] : testing::PlacementsOf(ranks))
+      for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
+        if (!algorithm.serves(placement)) continue;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Schedule schedule = algorithm.build(
+              {.rank = rank, .ranks = ranks, .root = ranks / 2, .placement = &placement});
+          const Result<Schedule> read = ParseScheduleText(ToText(schedule));
+          ASSERT_TRUE(read.ok()) << FileName(algorithm, name) << " rank " << rank << ": "
+                                 << read.status().message();
+          ASSERT_TRUE(read.value() == schedule) << FileName(algorithm, name) << " rank " << rank;
+        }
+      }
+}
+
+}  // namespace
+}  // namespace tidegate
