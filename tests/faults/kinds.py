@@ -23,21 +23,9 @@ from tests.faults import (
 from tests.faults.outcome import Context, Driver, Outcome
 from tests.support.processes import ForkServer
 
-MODULES = [
-    m.__name__
-    for m in (
-        aborts,
-        endurance,
-        exits,
-        forks,
-        kills,
-        mismatches,
-        ordering,
-        product_rank,
-        stalls,
-        works,
-    )
-]
+_MODULES = (
+    *(aborts, endurance, exits, forks, kills, mismatches, ordering, product_rank, stalls, works),
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +72,7 @@ def default_seed() -> int:
 
 
 def start_server() -> ForkServer:
-    return ForkServer(preload=MODULES)
+    return ForkServer(preload=[module.__name__ for module in _MODULES])
 
 
 def run_once(server: ForkServer, kind: Kind, seed: int, index: int) -> Outcome:

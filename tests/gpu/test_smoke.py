@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from tests.support.interpreter import run_script
 from tests.support.pools import PoolKeeper
 from tests.support.workers import RankContext
 
@@ -64,15 +61,7 @@ def test_nccl_serves_the_gpu_of_the_same_group(tmp_path: Path) -> None:
             print(device, type(backend).__name__, value.tolist())
         dist.destroy_process_group()
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-        env={**os.environ, "STORE": str(tmp_path / "store")},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_script(script, tmp_path, STORE=str(tmp_path / "store"))
     assert done.stdout.splitlines()[-2:] == [
         "cpu ProcessGroupTidegate [1.5, -2.0]",
         "cuda ProcessGroupNCCL [1.5, -2.0]",

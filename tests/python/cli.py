@@ -10,6 +10,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from tests.support.interpreter import run_script
+
 # Not inherited by a command under test: what the tests themselves set, and launchers.
 _DROPPED = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "NO_COLOR")
 
@@ -62,16 +64,7 @@ def finding_after(preparation: str, check: str, root: Path, cwd: Path, **extra: 
         print(json.dumps(asdict(CHECKS[{check!r}](MachineView(root=Path({str(root)!r}))))))
         """
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=cwd,
-        env=environment(**extra),
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(run_script(script, cwd, env=environment(**extra)).stdout)
 
 
 def write_tree(root: Path, files: dict[str, str]) -> Path:

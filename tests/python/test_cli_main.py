@@ -14,6 +14,7 @@ import pytest
 import tidegate as package
 
 from tests.python.cli import environment, tidegate
+from tests.support.interpreter import run_script
 
 COMMANDS = ("doctor", "env", "demo")
 
@@ -44,15 +45,7 @@ def test_help_names_the_commands_and_imports_no_torch(tmp_path: Path) -> None:
         "from tidegate.cli.main import main\n"
         "main(['--help'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env=environment(),
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_script(script, tmp_path, env=environment())
     for command in COMMANDS:
         assert f"\n    {command} " in done.stdout
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+from tests.support.interpreter import run_command, run_script
 
 PREAMBLE = """
 import os, sys
@@ -21,9 +22,7 @@ def check_sum(group=None, ranks=None):
 
 
 def run(command: list[str], cwd: Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_command(command, cwd).stdout
 
 
 def torchrun(script: str, ranks: int, cwd: Path) -> str:
@@ -135,13 +134,7 @@ def test_one_info_line_a_group_says_what_was_chosen(tmp_path: Path) -> None:
         dist.destroy_process_group()
         """
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "store")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_script(script, tmp_path, str(tmp_path / "store"))
     lines = [line for line in done.stderr.splitlines() if "tidegate INFO" in line]
     assert len(lines) == 1, done.stderr
     assert "group 0" in lines[0]

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
+
+from tests.support.interpreter import run_script
 
 
 def _run(script: str, cwd: Path, **env: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_script(script, cwd, OMP_NUM_THREADS="1", **env).stdout
 
 
 def test_a_child_of_a_process_with_the_shim_shuts_down_at_exit(tmp_path: Path) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.python.tree import ROOT
+from tests.support.interpreter import run_script
 
 MINOR = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
 # From here on torch reads the entry points of torch.distributed.backends when a name is asked for.
@@ -34,16 +31,8 @@ ONE_RANK = """
 
 def run(script: str, directory: Path, **environment: str) -> list[str]:
     """The lines that a script prints in a fresh interpreter, away from the source tree."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=directory,
-        env={**os.environ, "STORE": str(directory / "store"), **environment},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
+    variables = {"STORE": str(directory / "store"), **environment}
+    return run_script(script, directory, **variables).stdout.splitlines()
 
 
 @pytest.mark.skipif(MINOR < LAZY, reason=f"torch {torch.__version__} has no lazy entry points")

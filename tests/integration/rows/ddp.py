@@ -111,17 +111,23 @@ def _uneven_loss(model: nn.Module, step: int, rank: int) -> torch.Tensor | None:
     return models.loss_of(model(x), y)
 
 
+def _train_unevenly(model: nn.Module, rank: int, taken: list[int]) -> None:
+    """`taken`: gets each step that this rank took, also where the next one throws."""
+    optimizer = models.sgd(model)
+    for step in range(_batches(rank)):
+        loss = _uneven_loss(model, step, rank)
+        assert loss is not None
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        taken.append(step)
+
+
 def _join(context: RankContext) -> Outcome:
     """Rank r has 5 - r batches; who is done shadows the others' collectives with zeros."""
     model = DistributedDataParallel(models.build())
-    optimizer = models.sgd(model)
     with Meter() as meter, Join([model]):
-        for step in range(_batches(context.rank)):
-            loss = _uneven_loss(model, step, context.rank)
-            assert loss is not None
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        _train_unevenly(model, context.rank, taken=[])
     wanted = models.rank_by_rank(context.world_size, _uneven_loss, models.average)
     # A rank that joins early gets the parameters of the last one at the end.
     return compare(replicas(model), wanted, meter.used)
@@ -130,24 +136,17 @@ def _join(context: RankContext) -> Outcome:
 def _join_or_throw(context: RankContext) -> Outcome:
     """With throw_on_early_termination all ranks hear, in the same iteration, that one is done."""
     model = DistributedDataParallel(models.build())
-    optimizer = models.sgd(model)
-    steps = 0
+    taken: list[int] = []
     thrown = ""
     with Meter() as meter:
         try:
             with Join([model], throw_on_early_termination=True):
-                for step in range(_batches(context.rank)):
-                    loss = _uneven_loss(model, step, context.rank)
-                    assert loss is not None
-                    loss.backward()
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    steps += 1
+                _train_unevenly(model, context.rank, taken)
         except RuntimeError as error:
             thrown = str(error)
     assert "exhausted" in thrown, thrown or "nothing was thrown"
     shortest = _batches(context.world_size - 1)
-    assert steps == shortest, steps
+    assert taken == list(range(shortest)), taken
 
     def loss(model: nn.Module, step: int, rank: int) -> torch.Tensor | None:
         return _uneven_loss(model, step, rank) if step < shortest else None

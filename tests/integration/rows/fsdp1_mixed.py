@@ -12,9 +12,8 @@ from tests.integration import models
 from tests.integration.models import STEPS
 from tests.integration.rows.base import Meter, Outcome, Row, compare, each_step
 from tests.integration.rows.fsdp1 import FULL, full_parameters, wrap
+from tests.integration.rows.precision import FP16, FP32, precision_row
 from tests.support.workers import RankContext
-
-FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 
 def _emulated(n: int, param_dtype: torch.dtype, reduce_dtype: torch.dtype, scaler=None):
@@ -62,15 +61,7 @@ def _scaled(context: RankContext) -> Outcome:
 
 
 def _row(param: str, reduce: str, world_size: int) -> Row:
-    dtypes = {"fp32": FP32, "bf16": BF16, "fp16": FP16}
-    return Row(
-        f"fsdp1_{param}_{reduce}_w{world_size}",
-        world_size,
-        _mixed(dtypes[param], dtypes[reduce]),
-        f"MixedPrecision: parameters {param}, gradients reduced in {reduce}",
-        FULL,
-        tolerance=0.0,
-    )
+    return precision_row("fsdp1", "MixedPrecision", _mixed, param, reduce, world_size, FULL)
 
 
 _SCALED = {**FULL, **each_step(all_reduce=1)}

@@ -18,9 +18,8 @@ from tests.integration.rows.base import (
     local_shards,
 )
 from tests.integration.rows.fsdp2 import FULL, Setting, on_each, shard
+from tests.integration.rows.precision import BF16, precision_row
 from tests.support.workers import RankContext
-
-FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 
 def _mixed(
@@ -54,15 +53,7 @@ def _mixed(
 
 
 def _row(param: str, reduce: str, world_size: int) -> Row:
-    dtypes = {"fp32": FP32, "bf16": BF16, "fp16": FP16}
-    return Row(
-        f"fsdp2_{param}_{reduce}_w{world_size}",
-        world_size,
-        _mixed(dtypes[param], dtypes[reduce]),
-        f"MixedPrecisionPolicy: parameters {param}, gradients reduced in {reduce}",
-        FULL,
-        tolerance=0.0,
-    )
+    return precision_row("fsdp2", "MixedPrecisionPolicy", _mixed, param, reduce, world_size, FULL)
 
 
 ROWS = (
