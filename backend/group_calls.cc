@@ -33,7 +33,18 @@ Status CheckRanksOfSplit(const std::vector<int>& ranks, int size, const std::str
   return Status();
 }
 
+// The keys of one group, apart from those of an earlier one of its ranks and of others of its name.
+std::string PrefixOfSplit(const std::vector<int>& ranks, int count) {
+  std::string prefix = "split" + std::to_string(count) + "/ranks";
+  for (const int rank : ranks) prefix += "_" + std::to_string(rank);
+  return prefix;
+}
+
 }  // namespace
+
+bool ProcessGroupTidegate::InUse() const {
+  return !closed_ && communicator_->health().ok() && !communicator_->HasPeerLeft();
+}
 
 void ProcessGroupTidegate::startCoalescing() {
   if (windows_.Open() && LogEnabled(LogLevel::kWarn)) {
@@ -64,17 +75,16 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTidegate::split(
 
   const std::lock_guard lock(splits_mutex_);
   const c10::weak_intrusive_ptr<c10d::Backend> none{c10::intrusive_ptr<c10d::Backend>()};
-  Split& entry = splits_.try_emplace(name, Split{none, 0}).first->second;
+  Split& entry = splits_.try_emplace({name, ranks}, Split{none, 0}).first->second;
   c10::intrusive_ptr<c10d::Backend> made = entry.group.lock();
-  if (made && !static_cast<const ProcessGroupTidegate&>(*made).closed_) return made;
+  if (made && static_cast<const ProcessGroupTidegate&>(*made).InUse()) return made;
   std::vector<std::int64_t> global_ranks;
   for (const int rank : ranks) {
     const auto& of_this = options_->global_ranks_in_group;
     global_ranks.push_back(of_this.empty() ? rank : static_cast<std::int64_t>(of_this[rank]));
   }
-  // The keys of an earlier group of this name may still be in the store.
   auto own_store =
-      c10::make_intrusive<c10d::PrefixStore>("split" + std::to_string(++entry.count), store);
+      c10::make_intrusive<c10d::PrefixStore>(PrefixOfSplit(ranks, ++entry.count), store);
   // Of another type if the caller made them of c10d's own.
   const auto* given = dynamic_cast<const Options*>(opts.get());
   const auto own_options =

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -115,8 +116,9 @@ class ProcessGroupTidegate final : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   /// The group of `ranks`, which are ranks of this group in the order of their new ranks; null on
   /// other ranks. Waits for no other rank. Every rank of the new group must call it, and `opts`
-  /// must name the group. A second call for the same name gives the same object until that is shut
-  /// down: some versions of c10d split once for each type of device.
+  /// must name the group; groups of other ranks may have the same name. A second call for the same
+  /// name and ranks gives the same object as long as that is in use, for some versions of c10d
+  /// split once for each type of device: not once it failed or was shut down, here or on a peer.
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
@@ -145,14 +147,17 @@ class ProcessGroupTidegate final : public c10d::Backend {
   Status CheckTransfer(const CallKind& kind, const Tensors& tensors, int peer) const;
   /// The reason with operation, group and rank.
   Status Explain(std::string_view call, const Status& reason) const;
+  /// Neither shut down nor failed, and no rank has left it.
+  bool InUse() const;
   /// `timeout` or, where that is unset, the group's.
   Nanoseconds TimeoutOf(std::chrono::milliseconds timeout) const;
   CommsGroup DescribeGroup() const;
 
   struct Split {
     c10::weak_intrusive_ptr<c10d::Backend> group;  ///< A ProcessGroupTidegate.
-    int count = 0;                                 ///< How often a group of this name was made.
+    int count = 0;  ///< How often a group of this name and these ranks was made.
   };
+  using SplitKey = std::pair<std::string, std::vector<int>>;  ///< Name and ranks.
 
   const std::shared_ptr<Communicator> communicator_;  // Shared with the Works.
   const c10::intrusive_ptr<Options> options_;
@@ -161,7 +166,7 @@ class ProcessGroupTidegate final : public c10d::Backend {
   CoalescingWindows windows_;
   std::atomic<bool> closed_{false};  ///< Shut down or aborted.
   std::mutex splits_mutex_;
-  std::map<std::string, Split> splits_;  // Guarded by splits_mutex_; by name.
+  std::map<SplitKey, Split> splits_;  // Guarded by splits_mutex_.
 };
 
 }  // namespace tidegate

@@ -79,6 +79,9 @@ class Communicator {
 
   /// The reason why the group can no longer be used; ok while it can.
   virtual Status health() const = 0;
+  /// Whether a peer has shut the group down in an orderly way, as far as this rank, which must have
+  /// used the group, knows.
+  virtual bool HasPeerLeft() const = 0;
   /// Collectives submitted so far.
   virtual std::uint64_t sequence() const = 0;
   virtual void set_timeout(Nanoseconds timeout) = 0;

@@ -398,6 +398,14 @@ Status CommunicatorImpl::health() const {
   return group->context.FailureOf("the last operation");
 }
 
+bool CommunicatorImpl::HasPeerLeft() const {
+  const std::shared_ptr<Attached> group = attached();
+  if (group == nullptr) return false;
+  for (int peer = 0; peer < ranks(); ++peer)
+    if (peer != rank() && group->context.transport().HasLeft(peer)) return true;
+  return false;
+}
+
 std::uint64_t CommunicatorImpl::sequence() const { return sequence_; }
 
 void CommunicatorImpl::set_timeout(Nanoseconds timeout) { timeout_ns_ = timeout.count(); }

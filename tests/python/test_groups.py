@@ -228,3 +228,53 @@ def _split_group(context: RankContext) -> list[float]:
 
 def test_c10d_splits_a_group(pools: PoolKeeper) -> None:
     assert pools.get(3).run(_split_group) == [[3.0], [3.0], [3.0]]
+
+
+def _halves_of_one_name(context: RankContext) -> list[float]:
+    """Each half of the job calls its part of a split by the same name, as colours do."""
+    parent = dist.new_group()
+    store = dist.PrefixStore("halves of one name", parent.get_group_store())
+    options = _backend(parent).options
+    options.group_name = "dp"
+    low = context.rank < 2
+    totals = []
+    for members in ([0, 1] if low else [2, 3], [0, 2] if context.rank in (0, 2) else [1, 3]):
+        child = _backend(parent).split(store, members, options)
+        assert child.size() == 2
+        total = torch.tensor([float(context.rank)])
+        child.allreduce([total]).wait()
+        totals.append(total.item())
+        child.shutdown()
+    dist.barrier(parent)
+    dist.destroy_process_group(parent)
+    return totals
+
+
+def test_groups_of_one_name_and_other_ranks_are_kept_apart(pools: PoolKeeper) -> None:
+    expected = [[1.0, 2.0], [1.0, 4.0], [5.0, 2.0], [5.0, 4.0]]
+    assert pools.get(4).run(_halves_of_one_name) == expected
+
+
+def _split_again(context: RankContext, end: str) -> float:
+    parent = dist.new_group()
+    store = dist.PrefixStore(f"split again after {end}", parent.get_group_store())
+    options = _backend(parent).options
+    options.group_name = "again"
+    child = _backend(parent).split(store, [0, 1], options)
+    total = torch.ones(1)
+    child.allreduce([total]).wait()
+    if context.rank == 0:
+        getattr(child, end)()
+    dist.barrier(parent)
+    again = _backend(parent).split(store, [0, 1], options)
+    assert again is not child
+    again.allreduce([total]).wait()
+    again.shutdown()
+    dist.barrier(parent)
+    dist.destroy_process_group(parent)
+    return total.item()
+
+
+@pytest.mark.parametrize("end", ["shutdown", "abort"])
+def test_a_group_that_ended_on_one_rank_is_split_anew_on_all(pools: PoolKeeper, end: str) -> None:
+    assert pools.get(2).run(_split_again, end) == [4.0, 4.0]
