@@ -103,7 +103,8 @@ auto ProcessGroupTidegate::Launch(const CallKind& kind, const OptionsOfCall& opt
   CallBuilder builder(rank_, size_);
   Status status;
   try {
-    status = add(builder);
+    status = opts.timeout == c10d::kUnsetTimeout ? Status() : CheckTimeout(opts.timeout);
+    if (status.ok()) status = add(builder);
   } catch (...) {  // From torch. Unless peers are told, they wait for the call until they time out.
     const Status reason(StatusCode::kInvalidArgument, CurrentExceptionText());
     windows_.Refuse();

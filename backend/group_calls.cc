@@ -99,7 +99,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTidegate::split(
 void ProcessGroupTidegate::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   const GilRelease released;
   const Nanoseconds timeout =
-      opts.timeout.count() < 0 ? TimeoutOf(opts.timeout) : ToNanoseconds(opts.timeout);
+      opts.timeout.count() < 0 ? TimeoutOf(c10d::kUnsetTimeout) : ToNanoseconds(opts.timeout);
   const Status passed =
       monitored_barrier_.Pass(timeout, wait_all_ranks, [this] { return communicator_->health(); });
   ThrowPendingSignal();

@@ -47,6 +47,9 @@ auto ProcessGroupTidegate::Create(c10::intrusive_ptr<c10d::Store> store, int ran
                                   std::vector<std::int64_t> global_ranks,
                                   const c10::intrusive_ptr<Options>& options)
     -> c10::intrusive_ptr<ProcessGroupTidegate> {
+  if (Status checked = CheckTimeout(timeout); !checked.ok()) {
+    ThrowStatus(Status(checked.code(), "group " + group_name + ": " + checked.message()));
+  }
   Result<Config> config = ProcessConfig();
   if (!config.ok()) ThrowStatus(config.status());
   auto own_options =
@@ -102,6 +105,9 @@ std::uint64_t ProcessGroupTidegate::getSequenceNumberForGroup() {
 }
 
 void ProcessGroupTidegate::setTimeout(std::chrono::milliseconds timeout) {
+  if (Status checked = CheckTimeout(timeout); !checked.ok()) {
+    ThrowStatus(Explain("set_timeout", checked));
+  }
   timeout_ = timeout;
   communicator_->set_timeout(ToNanoseconds(timeout));
 }
@@ -152,7 +158,7 @@ Status ProcessGroupTidegate::Explain(std::string_view call, const Status& reason
 }
 
 Nanoseconds ProcessGroupTidegate::TimeoutOf(std::chrono::milliseconds timeout) const {
-  return ToNanoseconds(timeout.count() > 0 ? timeout : timeout_.load());
+  return ToNanoseconds(timeout == c10d::kUnsetTimeout ? timeout_.load() : timeout);
 }
 
 CommsGroup ProcessGroupTidegate::DescribeGroup() const {

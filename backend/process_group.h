@@ -46,8 +46,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
   /// One rank's membership of one group. Reads the TIDEGATE_* settings. Waits for no other rank,
   /// but for two answers of `store` (unless the rank is alone), so call it without the GIL; the
   /// rest of the meeting is left to the first operation. `global_ranks` is empty for all ranks of
-  /// the job. `options` may be null and is copied; `timeout` outranks the one in it. Throws as
-  /// error_translation.h says.
+  /// the job. `options` may be null and is copied; `timeout`, which must be positive, outranks the
+  /// one in it. Throws as error_translation.h says.
   static c10::intrusive_ptr<ProcessGroupTidegate> Create(
       c10::intrusive_ptr<c10d::Store> store, int rank, int ranks, std::chrono::milliseconds timeout,
       const std::string& group_name, std::vector<std::int64_t> global_ranks,
@@ -127,6 +127,7 @@ class ProcessGroupTidegate final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override;
   void setTimeout(std::chrono::milliseconds timeout) override;
+  /// ValueError unless `timeout` is positive.
 
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long numel, at::TensorOptions options) override;

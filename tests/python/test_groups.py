@@ -278,3 +278,31 @@ def _split_again(context: RankContext, end: str) -> float:
 @pytest.mark.parametrize("end", ["shutdown", "abort"])
 def test_a_group_that_ended_on_one_rank_is_split_anew_on_all(pools: PoolKeeper, end: str) -> None:
     assert pools.get(2).run(_split_again, end) == [4.0, 4.0]
+
+
+def _wrong_timeouts(context: RankContext) -> None:
+    backend = _backend()
+    before = backend.options._timeout
+    for seconds in (0, -5):
+        wrong = timedelta(seconds=seconds)
+        text = f"the timeout is {1000 * seconds} ms, but must be positive"
+        with pytest.raises(ValueError, match=text):
+            dist.new_group(timeout=wrong)
+        for way in ("_set_default_timeout", "set_timeout"):
+            with pytest.raises(ValueError, match=text):
+                getattr(backend, way)(wrong)
+        assert backend.options._timeout == before
+        group = dist.new_group()
+        options = dist.AllreduceOptions()
+        options.timeout = wrong
+        with pytest.raises(ValueError, match=text):
+            group.allreduce([torch.ones(2)], options)
+        dist.destroy_process_group(group)
+    options = dist.AllreduceOptions()  # As torch leaves it: the group's.
+    group = dist.new_group()
+    group.allreduce([torch.ones(2)], options).wait()
+    dist.destroy_process_group(group)
+
+
+def test_timeouts_that_are_not_positive_are_refused(pools: PoolKeeper) -> None:
+    pools.get(2).run(_wrong_timeouts)
