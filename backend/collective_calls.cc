@@ -189,11 +189,17 @@ auto ProcessGroupTidegate::allreduce_sparse(Tensors& tensors, const c10d::Allred
       kAllReduceSparse, gather,
       [&](CallBuilder& call) {
         TIDEGATE_RETURN_IF_ERROR(CheckOne(tensors.size(), "the list of tensors"));
+        if (windows_.Current() != nullptr) {
+          return Status(StatusCode::kUnsupported,
+                        "sparse tensors cannot be reduced between startCoalescing and "
+                        "endCoalescing, for that takes two all-gathers of which the second needs "
+                        "what the first brings; call it outside of the coalescing manager");
+        }
         TIDEGATE_RETURN_IF_ERROR(sum.Begin(tensors[0], opts.reduceOp));
         return call.AddAllGatherSingle(sum.headers(), sum.header());
       },
       describe);
-  if (!work->isSuccess()) return work;
+  if (!work->isSuccess()) return work;  // Failed, for a sync call returns when it is done.
   work = Launch(
       kAllReduceSparse, gather,
       [&](CallBuilder& call) {
@@ -204,7 +210,10 @@ auto ProcessGroupTidegate::allreduce_sparse(Tensors& tensors, const c10d::Allred
         return Status();
       },
       describe);
-  if (work->isSuccess()) sum.Finish();
+  if (!work->isSuccess()) return work;
+  if (Status summed = sum.Finish(); !summed.ok()) {
+    ThrowStatus(Explain(kAllReduceSparse.name(), summed));
+  }
   return work;
 }
 

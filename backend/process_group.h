@@ -64,7 +64,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
-  /// Of sparse COO tensors, SUM only; allreduce comes here with them. Blocks, async or not.
+  /// Of sparse COO tensors, SUM only; allreduce comes here with them. Blocks, async or not,
+  /// and is refused between startCoalescing and endCoalescing.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;

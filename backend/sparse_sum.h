@@ -35,10 +35,12 @@ class SparseSum {
   const std::vector<at::Tensor>& all_indices() const { return all_indices_; }
   const std::vector<at::Tensor>& all_values() const { return all_values_; }
 
-  /// Writes the sum, coalesced, into the tensor given to Begin.
-  void Finish() const;
+  /// Writes the sum, coalesced, into the tensor given to Begin. Fails, with nothing written, if a
+  /// rank sent an index outside of the shape.
+  Status Finish() const;
 
  private:
+  Status CheckIndices() const;
   at::Tensor Part(int rank) const;
 
   const int ranks_;

@@ -128,3 +128,36 @@ def _train_embedding(context: RankContext) -> tuple[bool, bool]:
 
 def test_ddp_trains_a_sparse_embedding(pools: PoolKeeper) -> None:
     assert pools.get(3).run(_train_embedding) == [(True, True)] * 3
+
+
+def _in_a_window(context: RankContext) -> tuple[str, list[float], list[float]]:
+    group = dist.new_group()
+    backend = group._get_backend(torch.device("cpu"))
+    tensor = torch.sparse_coo_tensor([[context.rank]], [1.0], (4,))
+    backend._start_coalescing()
+    with pytest.raises(NotImplementedError, match="between startCoalescing and") as refusal:
+        backend.allreduce([tensor])
+    backend._end_coalescing().wait()
+    dist.all_reduce(tensor, group=group)
+    total = torch.ones(2)
+    dist.all_reduce(total, group=group)
+    dist.destroy_process_group(group)
+    return str(refusal.value), tensor.to_dense().tolist(), total.tolist()
+
+
+def test_a_sparse_call_in_a_window_is_refused(pools: PoolKeeper) -> None:
+    for text, sums, total in pools.get(2).run(_in_a_window):
+        assert "outside of the coalescing manager" in text
+        assert (sums, total) == ([1.0, 1.0, 0.0, 0.0], [2.0, 2.0])
+
+
+def _without_a_sum(context: RankContext) -> None:
+    for dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64):
+        tensor = torch.sparse_coo_tensor([[0, 2]], torch.ones(2).to(dtype), (4,))
+        with pytest.raises(NotImplementedError, match="torch adds no sparse tensors of dtype"):
+            dist.all_reduce(tensor)
+    dist.barrier()
+
+
+def test_dtypes_that_torch_cannot_add_are_refused_up_front(pools: PoolKeeper) -> None:
+    pools.get(2).run(_without_a_sum)
