@@ -28,6 +28,8 @@ std::map<std::uint64_t, Entry>& EntriesHere() {
   return entries;
 }
 
+std::atomic<WindowOwnerHook> g_owner_hook{nullptr};
+
 std::uint64_t NextId() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
@@ -50,6 +52,8 @@ void WhenAll(const std::vector<c10::intrusive_ptr<Future>>& futures,
 
 }  // namespace
 
+void SetWindowOwnerHook(WindowOwnerHook hook) { g_owner_hook.store(hook); }
+
 CoalescingWindows::CoalescingWindows() : id_(NextId()) {}
 
 CoalescingWindows::~CoalescingWindows() { EntriesHere().erase(id_); }
@@ -57,8 +61,21 @@ CoalescingWindows::~CoalescingWindows() { EntriesHere().erase(id_); }
 bool CoalescingWindows::Open() {
   Works forgotten;
   const bool left_open = Close(&forgotten);
-  EntriesHere()[id_].window = std::make_shared<CoalescingWindow>();
+  auto window = std::make_shared<CoalescingWindow>();
+  if (const WindowOwnerHook hook = g_owner_hook.load()) window->abandoned_ = hook();
+  EntriesHere()[id_].window = std::move(window);
   return left_open;
+}
+
+bool CoalescingWindows::CloseAbandoned() {
+  const auto& entries = EntriesHere();
+  if (entries.empty()) return false;
+  const auto found = entries.find(id_);
+  if (found == entries.end()) return false;
+  const std::shared_ptr<CoalescingWindow> window = found->second.window;
+  if (!window->abandoned_ || !window->abandoned_()) return false;
+  Works forgotten;
+  return Close(&forgotten);
 }
 
 std::shared_ptr<const CoalescingWindow> CoalescingWindows::Current() const {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,7 +20,8 @@ namespace tidegate {
 /// Every operation starts when it is issued, but none blocks its caller, not even a sync one, so
 /// that a batch may be issued in any order. A refused call closes the window to what follows: an
 /// exception leaves torch's context manager without an endCoalescing, and later sync calls must not
-/// be taken for members of a batch that nobody will wait for.
+/// be taken for members of a batch that nobody will wait for. So does the end of whoever opened it,
+/// where that can be told (SetWindowOwnerHook).
 class CoalescingWindow {
  public:
   /// True on the thread that opened the window, while it takes operations.
@@ -28,8 +30,15 @@ class CoalescingWindow {
  private:
   friend class CoalescingWindows;
   const std::thread::id thread_ = std::this_thread::get_id();
-  bool open_ = true;  // Of that thread alone.
+  std::function<bool()> abandoned_;  // Null: cannot be told.
+  bool open_ = true;                 // Of that thread alone.
 };
+
+/// Asked when a window is opened, on the thread that does so: what tells from then on whether its
+/// opener has ended, in which case nobody will close the window; null if that cannot be told. A
+/// null hook (the default) tells nothing.
+using WindowOwnerHook = std::function<bool()> (*)();
+void SetWindowOwnerHook(WindowOwnerHook hook);
 
 /// The windows of one group, at most one a thread. Each method acts on that of the calling thread.
 class CoalescingWindows {
@@ -42,7 +51,10 @@ class CoalescingWindows {
   /// Forgets a window that was left open; what was issued in it goes on. Returns whether there was
   /// one.
   bool Open();
-  /// The open window; null if there is none, which costs the look at one thread-local variable.
+  /// Closes the window, with nothing to wait for, if whoever opened it has ended; true if so. Costs
+  /// the look at one thread-local variable unless a window is open.
+  bool CloseAbandoned();
+  /// The open window; null if there is none, which costs as little.
   std::shared_ptr<const CoalescingWindow> Current() const;
   /// Adds to the window, if there is one.
   void Add(const c10::intrusive_ptr<c10d::Work>& work);

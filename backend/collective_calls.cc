@@ -98,6 +98,7 @@ std::string CurrentExceptionText() {
 template <typename OptionsOfCall, typename Add, typename Describe>
 auto ProcessGroupTidegate::Launch(const CallKind& kind, const OptionsOfCall& opts, Add&& add,
                                   Describe&& describe) -> WorkPtr {
+  CloseAbandonedWindow();
   const GilRelease released;  // A sync call blocks; so may the first one of a group.
   CommsRecord record;
   CallBuilder builder(rank_, size_);

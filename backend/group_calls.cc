@@ -46,7 +46,17 @@ bool ProcessGroupTidegate::InUse() const {
   return !closed_ && communicator_->health().ok() && !communicator_->HasPeerLeft();
 }
 
+void ProcessGroupTidegate::CloseAbandonedWindow() {
+  if (!windows_.CloseAbandoned()) return;
+  Log(LogLevel::kWarn,
+      "an exception left the coalescing manager of group " + communicator_->group_name() +
+          ": calls from here on are no longer part of it, and what was issued in it goes on by "
+          "itself; torch itself swallows later all_reduce, all_gather_single and "
+          "reduce_scatter_single calls of the group now, so make a new one");
+}
+
 void ProcessGroupTidegate::startCoalescing() {
+  CloseAbandonedWindow();
   if (windows_.Open() && LogEnabled(LogLevel::kWarn)) {
     Log(LogLevel::kWarn, "startCoalescing in group " + communicator_->group_name() +
                              ": the one before had no endCoalescing on this thread; its operations "

@@ -127,8 +127,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
   /// Nothing to agree on: every group counts from 0.
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override;
-  void setTimeout(std::chrono::milliseconds timeout) override;
   /// ValueError unless `timeout` is positive.
+  void setTimeout(std::chrono::milliseconds timeout) override;
 
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
   at::Tensor allocateTensor(long numel, at::TensorOptions options) override;
@@ -147,19 +147,21 @@ class ProcessGroupTidegate final : public c10d::Backend {
                  std::chrono::milliseconds timeout, const std::optional<Tensors>& profiled);
   WorkPtr Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag);
   Status CheckTransfer(const CallKind& kind, const Tensors& tensors, int peer) const;
-  /// The reason with operation, group and rank.
-  Status Explain(std::string_view call, const Status& reason) const;
   /// Neither shut down nor failed, and no rank has left it.
   bool InUse() const;
+  /// The reason with operation, group and rank.
+  Status Explain(std::string_view call, const Status& reason) const;
   /// `timeout` or, where that is unset, the group's.
   Nanoseconds TimeoutOf(std::chrono::milliseconds timeout) const;
   CommsGroup DescribeGroup() const;
+  /// Before each call: a window that an exception of the caller left open is none.
+  void CloseAbandonedWindow();
 
+  using SplitKey = std::pair<std::string, std::vector<int>>;  ///< Name and ranks.
   struct Split {
     c10::weak_intrusive_ptr<c10d::Backend> group;  ///< A ProcessGroupTidegate.
     int count = 0;  ///< How often a group of this name and these ranks was made.
   };
-  using SplitKey = std::pair<std::string, std::vector<int>>;  ///< Name and ranks.
 
   const std::shared_ptr<Communicator> communicator_;  // Shared with the Works.
   const c10::intrusive_ptr<Options> options_;

@@ -39,6 +39,7 @@ auto ProcessGroupTidegate::recvAnysource(Tensors& tensors, int tag) -> WorkPtr {
 
 auto ProcessGroupTidegate::Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag)
     -> WorkPtr {
+  CloseAbandonedWindow();
   const GilRelease released;
   CommsRecord record;
   const Status status = CheckTransfer(kind, tensors, peer);

@@ -155,12 +155,15 @@ int TidegateWork::sourceRank() const {
   if (operation_->done() && operation_->source() >= 0) return operation_->source();
   const bool receive =
       kind_.op_type == c10d::OpType::RECV || kind_.op_type == c10d::OpType::RECVANYSOURCE;
-  ThrowStatus(Status(StatusCode::kInvalidArgument,
-                     std::string(kind_.name()) + " seq " + std::to_string(operation_->sequence()) +
-                         " of group " + communicator_->group_name() + ", rank " +
-                         std::to_string(communicator_->rank()) +
-                         (receive ? ": no message has arrived yet; wait for the work first"
-                                  : ": only a receive has a source")));
+  const bool in_window = call_.window != nullptr && call_.window->OpenHere();
+  ThrowStatus(Status(
+      StatusCode::kInvalidArgument,
+      std::string(kind_.name()) + " seq " + std::to_string(operation_->sequence()) + " of group " +
+          communicator_->group_name() + ", rank " + std::to_string(communicator_->rank()) +
+          (!receive    ? ": only a receive has a source"
+           : in_window ? ": between startCoalescing and endCoalescing nothing waits for the "
+                         "message; call irecv there, and ask for its source afterwards"
+                       : ": no message has arrived yet; wait for the work first")));
 }
 
 std::chrono::milliseconds TidegateWork::getTimeout() const {

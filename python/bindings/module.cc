@@ -4,8 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/utils/pybind.h>
@@ -15,6 +18,7 @@
 #include <torch/version.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "backend/coalescing.h"
 #include "backend/error_translation.h"
 #include "backend/process_group.h"
 #include "collectives/communicator.h"
@@ -75,6 +79,26 @@ void ThrowIfSignalPending() {
 /// For the reaper: see SetLockProbe.
 void TakeAndGiveBackTheGil() { const py::gil_scoped_acquire gil; }
 
+/// For the coalescing windows: see SetWindowOwnerHook. tidegate._coalescing knows the opener, which
+/// is torch's context manager.
+std::function<bool()> WatchOpenerOfWindow() {
+  if (!Py_IsInitialized()) return nullptr;
+  const py::gil_scoped_acquire gil;
+  if (PyEval_GetFrame() == nullptr) return nullptr;
+  py::object ended = py::module_::import("tidegate._coalescing").attr("watch_opener")();
+  if (ended.is_none()) return nullptr;
+  // Dropped by whichever thread closes the window, with or without the GIL.
+  const std::shared_ptr<py::object> shared(new py::object(std::move(ended)), [](py::object* held) {
+    if (!Py_IsInitialized()) return;  // The main thread's windows go last of all.
+    const py::gil_scoped_acquire gil_of_deleter;
+    delete held;
+  });
+  return [shared] {
+    const py::gil_scoped_acquire gil_of_call;
+    return (*shared)().cast<bool>();
+  };
+}
+
 void ShutdownAll() {
   ShutdownProcess();
   ThrowIfSignalPending();
@@ -125,6 +149,7 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
   python_main_thread = main_thread.attr("ident").cast<unsigned long>();
   SetPendingSignalHook(ThrowIfSignalPending);
   SetInterruptCheck(SignalArrived);
+  SetWindowOwnerHook(WatchOpenerOfWindow);
   Reaper::SetLockProbe(TakeAndGiveBackTheGil);
 
   module.attr("torch_version") = TORCH_VERSION;

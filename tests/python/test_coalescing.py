@@ -277,3 +277,52 @@ def test_a_refused_call_ends_the_window(pools: PoolKeeper) -> None:
     for done, good, results, refusal in pools.get(2).run(_refused_in_a_window):
         assert (done, good, results) == (True, [2.0, 2.0], 1)
         assert "no startCoalescing on this thread" in refusal
+
+
+def _left_by_an_exception(context: RankContext) -> list[float]:
+    """Torch's manager does not end its window then; sync calls must block all the same."""
+    group = dist.new_group()
+    dist.barrier(group)
+    with pytest.raises(KeyError), _coalescing_manager(group=group, device=CPU):  # noqa: PT012
+        dist.broadcast(torch.zeros(2), 0, group=group)
+        raise KeyError("of the user")
+    tensor = torch.full((1 << 22,), float(context.rank))
+    options = dist.BroadcastOptions()
+    options.rootRank = 0
+    options.asyncOp = False
+    assert group.broadcast([tensor], options).is_completed()
+    seen = [float(tensor[0]), float(tensor[-1])]
+    # A window that is opened after that is one again.
+    backend = group._get_backend(CPU)
+    backend._start_coalescing()
+    backend._end_coalescing().wait()
+    dist.barrier(group)
+    return seen
+
+
+def test_an_exception_of_the_user_ends_the_window(pools: PoolKeeper) -> None:
+    assert pools.get(2).run(_left_by_an_exception) == [[0.0, 0.0]] * 2
+
+
+def _any_source_in_a_window(context: RankContext) -> str:
+    received = torch.zeros(3)
+    if context.rank == 1:
+        dist.recv(torch.zeros(1), 0)
+        dist.send(torch.ones(3), 0)
+        return ""
+    backend = dist.group.WORLD._get_backend(CPU)
+    backend._start_coalescing()
+    work = backend.recv_anysource([received], 0)
+    work.wait()
+    with pytest.raises(ValueError, match="call irecv there") as refusal:
+        work._source_rank()
+    whole = backend._end_coalescing()
+    dist.send(torch.zeros(1), 1)
+    whole.wait()
+    assert work._source_rank() == 1
+    assert received.tolist() == [1.0] * 3
+    return str(refusal.value)
+
+
+def test_the_source_is_not_known_in_a_window(pools: PoolKeeper) -> None:
+    assert "ask for its source afterwards" in pools.get(2).run(_any_source_in_a_window)[0]
