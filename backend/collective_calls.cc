@@ -120,7 +120,8 @@ auto ProcessGroupTidegate::Launch(const CallKind& kind, const OptionsOfCall& opt
   }
   if (!record.active()) return Submit(kind, builder, opts.asyncOp, opts.timeout, std::nullopt);
   CommsArguments arguments = describe();
-  const bool variable = kind.op_type == OpType::ALLTOALL_BASE && !arguments.input_splits.empty();
+  const bool variable = kind.op_type == OpType::ALLTOALL_BASE &&
+                        !(arguments.input_splits.empty() && arguments.output_splits.empty());
   record.Begin(variable ? "all_to_allv" : kind.trace_name, DescribeGroup(), rank_,
                static_cast<std::int64_t>(communicator_->sequence()) + 1, /*is_transfer=*/false,
                opts.asyncOp, arguments);

@@ -222,3 +222,20 @@ def test_events_show_the_shapes_of_the_inputs(pools: PoolKeeper) -> None:
         assert found["tidegate:reduce_scatter"] == [[6], [6]]
         assert found["tidegate:reduce_scatter_single"] == [[12]]
         assert found["tidegate:barrier"] == []
+
+
+def _trace_output_splits(context: RankContext) -> list[str]:
+    dist.barrier()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        dist.all_to_all_single(torch.zeros(4), torch.ones(4), output_split_sizes=[2, 2])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profiler.export_chrome_trace(path)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+    named = [event for event in events if event.get("name") == "record_param_comms"]
+    return [event["args"]["Collective name"] for event in named]
+
+
+def test_splits_of_the_output_alone_are_splits(pools: PoolKeeper) -> None:
+    assert pools.get(RANKS).run(_trace_output_splits) == [["all_to_allv"]] * RANKS
