@@ -12,7 +12,7 @@ VENV_PYTHON = . scripts/common.sh && "$$VENV_PYTHON"
 SHELL = bash
 
 .DEFAULT_GOAL = help
-.PHONY: help build demo test test-all test-versions unit asan tsan offline-bundle bench-gloo lint \
+.PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench-gloo lint \
         format clean
 
 help: ## show this list
@@ -42,6 +42,9 @@ asan: ## the C++ unit tests under AddressSanitizer and UndefinedBehaviorSanitize
 
 tsan: ## the C++ unit tests under ThreadSanitizer
 	@scripts/unit.sh tsan
+
+fuzz: ## the parsers of text from outside under libFuzzer, 60 s each (needs clang)
+	@scripts/fuzz.sh 60
 
 offline-bundle: ## .offline: what tests/gpu/run.sh needs on a GPU machine without a network
 	@scripts/offline_bundle.sh

@@ -28,6 +28,14 @@ if(DEFINED sanitizer_flags)
   add_link_options(${sanitizer_flags})
 endif()
 
+if(TIDEGATE_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "TIDEGATE_BUILD_FUZZERS needs clang: scripts/fuzz.sh finds or installs one")
+  endif()
+  # Coverage everywhere; the targets themselves link libFuzzer.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(TIDEGATE_CCACHE ccache)
   if(TIDEGATE_CCACHE)

@@ -4,7 +4,7 @@
 # Warnings are a private matter of our own sources, never of a header of somebody else.
 function(tidegate_compile_strictly target)
   # gcc 12 sees overlapping copies in operator+ of strings (GCC bug 105651).
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-restrict)
+  target_compile_options(${target} PRIVATE -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
   if(TIDEGATE_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()

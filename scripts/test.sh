@@ -4,8 +4,10 @@
 . "$(dirname "$0")/common.sh"
 
 tsan_slice=(-L 'transport|executor|ipc')
+fuzz_seconds=5
 if [ "${1:-}" = all ]; then
   tsan_slice=()
+  fuzz_seconds=60
   export TIDEGATE_TEST_ALL=1
 fi
 
@@ -13,6 +15,7 @@ scripts/setup.sh
 scripts/unit.sh release
 scripts/unit.sh asan
 scripts/unit.sh tsan "${tsan_slice[@]}"
+scripts/fuzz.sh "$fuzz_seconds"
 
 suites=()
 for suite in tests/python tests/conformance tests/integration tests/faults tests/upstream tests/gpu; do

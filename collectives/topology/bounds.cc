@@ -19,6 +19,8 @@ namespace {
 
 /// Kinds of rank that are looked at; a flow for each.
 constexpr std::size_t kMostSinks = 16;
+/// Newton's method needs a handful; whatever it has then is a bound.
+constexpr int kMostRounds = 100;
 
 std::size_t At(std::int32_t index) { return static_cast<std::size_t>(index); }
 
@@ -191,7 +193,7 @@ Bound GatherBound(const Topology& topology, double bytes, bool reversed) {
                   std::to_string(sink);
     }
     // Newton's method on the parametric cut: each round finds a cut that needs more time.
-    for (;;) {
+    for (int round = 0; round < kMostRounds; ++round) {
       flow.Run(supply, at, time);
       if (flow.is_upstream(at)) break;  // no cut: cannot happen, since every link is finite
       int sent = 0;

@@ -1,7 +1,6 @@
 #include "collectives/topology/json_scope.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -33,8 +32,8 @@ std::string Names(std::string_view (*name)(Enum), int count, int first = 0) {
 Status ReadBandwidth(const JsonView& view, std::string_view key, double& result) {
   double value = 0;
   TIDEGATE_RETURN_IF_ERROR(view.Read(key, value));
-  if (!std::isfinite(value) || value <= 0)
-    return view.at(key).Bad("a bandwidth must be positive (byte/s), not " +
+  if (!(value >= kLeastBandwidthBps && value <= kMostBandwidthBps))
+    return view.at(key).Bad("a bandwidth must be positive, from 1 to 1e18 byte/s, not " +
                             view.at(key).json().dump());
   result = value;
   return Status();
@@ -43,8 +42,8 @@ Status ReadBandwidth(const JsonView& view, std::string_view key, double& result)
 Status ReadLatency(const JsonView& view, std::string_view key, double& result) {
   double value = 0;
   TIDEGATE_RETURN_IF_ERROR(view.Read(key, value));
-  if (!std::isfinite(value) || value < 0)
-    return view.at(key).Bad("a latency must be zero or more (seconds), not " +
+  if (!(value >= 0 && value <= kMostLatencySeconds))
+    return view.at(key).Bad("a latency must be zero or more, up to 3600 seconds, not " +
                             view.at(key).json().dump());
   result = value;
   return Status();

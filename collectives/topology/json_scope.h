@@ -57,9 +57,9 @@ class JsonScope {
   std::unordered_map<std::string, std::size_t> link_of_name_;  ///< Filled for overrides.
 };
 
-/// A positive, finite number.
+/// A number in the range of topology.h.
 Status ReadBandwidth(const JsonView& view, std::string_view key, double& result);
-/// A finite number, zero or more.
+/// A number in the range of topology.h.
 Status ReadLatency(const JsonView& view, std::string_view key, double& result);
 
 }  // namespace tidegate

@@ -104,13 +104,13 @@ Status CheckLink(const Link& link, const std::string& name, std::int32_t vertice
     return Bad("link " + name + " ends in a vertex that is not there");
   if (link.a == link.b) return Bad("link " + name + " joins a vertex with itself");
   for (const double bandwidth : link.bandwidth_Bps) {
-    if (!std::isfinite(bandwidth) || bandwidth <= 0)
+    if (!(bandwidth >= kLeastBandwidthBps && bandwidth <= kMostBandwidthBps))
       return Bad("link " + name + " has a bandwidth of " + Number(bandwidth) +
-                 " byte/s; it must be positive and finite (leave out a link that is down)");
+                 " byte/s; it must be between 1 and 1e18 (leave out a link that is down)");
   }
-  if (!std::isfinite(link.latency_s) || link.latency_s < 0)
+  if (!(link.latency_s >= 0 && link.latency_s <= kMostLatencySeconds))
     return Bad("link " + name + " has a latency of " + Number(link.latency_s) +
-               " s; it must be zero or more and finite");
+               " s; it must be between 0 and 3600");
   return Status();
 }
 

@@ -77,6 +77,11 @@ struct TopologyLimits {
   std::int64_t links = 1 << 23;
 };
 
+/// Figures beyond these are mistakes, and would spoil sums. (Smaller absurdities: lint.h.)
+constexpr double kLeastBandwidthBps = 1;
+constexpr double kMostBandwidthBps = 1e18;
+constexpr double kMostLatencySeconds = 3600;
+
 /// The raw parts of a Topology. Ids of links are derived ("a--b") unless named in `link_ids`, which
 /// parallel links need.
 struct TopologyParts {
@@ -96,7 +101,7 @@ class Topology {
  public:
   /// Checks and orders the parts. kInvalidArgument, naming ids, for: no rank or node, rank numbers
   /// that are not 0 .. p-1, duplicate ids, links to nothing or from a vertex to itself, bandwidth
-  /// that is not positive and finite, negative latency, containment that is cyclic or crosses
+  /// or latency out of the range above, containment that is cyclic or crosses
   /// nodes, a rank or NIC outside a node, ranks that cannot reach each other, too large.
   static Result<Topology> Make(TopologyParts parts, const TopologyLimits& limits = {});
 

@@ -11,7 +11,14 @@ import pytest
 
 from tests.python.tree import ROOT, files
 
-COMMON = ("common", "common/machine", "common/ipc", "common/json")
+COMMON = (
+    "common",
+    "common/machine",
+    "common/ipc",
+    "common/json",
+    "common/drivers/nvml",
+    "common/drivers/sysfs",
+)
 
 # Folder to the folders that it may include, itself apart. Lowest layer first: a folder may name
 # only folders above its own line, so the table has no cycle.
@@ -20,6 +27,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "common/machine": ("common",),
     "common/ipc": ("common", "common/machine"),
     "common/json": ("common",),
+    "common/drivers/nvml": ("common",),
+    "common/drivers/sysfs": ("common",),
     "collectives/topology": COMMON,
     "collectives/schedule": COMMON,
     "collectives/algorithms": (*COMMON, "collectives/topology", "collectives/schedule"),
