@@ -32,6 +32,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "collectives/topology": COMMON,
     "collectives/schedule": COMMON,
     "collectives/algorithms": (*COMMON, "collectives/topology", "collectives/schedule"),
+    # Takes schedules from whoever asks, so that it knows no algorithm.
+    "collectives/simulator": (*COMMON, "collectives/topology", "collectives/schedule"),
     "collectives/kernels": COMMON,
     # Fingerprints name an operation and a dtype, whose types live in schedule and kernels.
     "collectives/transport": (*COMMON, "collectives/schedule", "collectives/kernels"),

@@ -1,0 +1,166 @@
+// Times that a formula gives, on clusters whose nodes cost nothing: every byte crosses wires alone.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "collectives/topology/fake_cluster.h"
+#include "tests/unit/collectives/simulator/algorithm_runs.h"
+
+namespace tidegate {
+namespace {
+
+using testing::RunOf;
+
+constexpr double kAlpha = 5e-6;
+constexpr double kRate = 50e9;
+
+/// Nodes without latency and faster than any message is long.
+Topology Cluster(int nodes, int per_node) {
+  return FakeCluster(nodes, per_node,
+                     {.intra_latency_s = 0,
+                      .intra_bandwidth_Bps = 1e30,
+                      .inter_latency_s = kAlpha,
+                      .nic_bandwidth_Bps = kRate});
+}
+
+double Seconds(const Topology& topology, const SimulationInput& input) {
+  const Result<Simulation> simulation = Simulate(topology, input);
+  EXPECT_TRUE(simulation.ok()) << simulation.status().message();
+  return simulation.ok() ? simulation.value().seconds : -1;
+}
+
+int CeilLog2(int value) {
+  int log = 0;
+  while ((1 << log) < value) ++log;
+  return log;
+}
+
+#define EXPECT_SAME(actual, expected) EXPECT_NEAR((actual) / (expected), 1, 1e-9)
+
+class ClosedFormsTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ClosedFormsTest, RingTakesRanksLessOneMessages) {
+  const int p = GetParam();
+  const Topology topology = Cluster(p, 1);
+  const double s = 3 << 20;
+  const double expected = (p - 1) * (kAlpha + s / kRate);
+  EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kAllGather, "ring", 3 << 20)),
+              expected);
+  EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kReduceScatter, "ring", 3 << 20)),
+              expected);
+}
+
+TEST_P(ClosedFormsTest, PairwiseTakesOneLatency) {
+  const int p = GetParam();
+  const Topology topology = Cluster(p, 1);
+  const double s = 3 << 20;
+  EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kAllGather, "direct", 3 << 20)),
+              kAlpha + (p - 1) * s / kRate);
+}
+
+TEST_P(ClosedFormsTest, LogarithmicExchangesTakeALatencyForEachDoubling) {
+  const int p = GetParam();
+  const Topology topology = Cluster(p, 1);
+  const double s = 3 << 20;
+  const double expected = CeilLog2(p) * kAlpha + (p - 1) * s / kRate;
+  for (const std::string name : {"bruck", "far_first", "recursive_doubling"}) {
+    const bool is_power = (p & (p - 1)) == 0;
+    if (name == "recursive_doubling" && !is_power) continue;
+    EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kAllGather, name, 3 << 20)), expected)
+        << name;
+    // Backwards a message may have nothing to wait for where the last doubling is not a whole one.
+    const double back =
+        Seconds(topology, RunOf(topology, Collective::kReduceScatter, name, 3 << 20));
+    EXPECT_LE(back, expected * (1 + 1e-9)) << name;
+    EXPECT_GE(back, (expected - kAlpha) * (1 - 1e-9)) << name;
+    if (is_power) {
+      EXPECT_SAME(back, expected) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ClosedFormsTest, ::testing::Values(2, 3, 4, 5, 8, 13, 32));
+
+TEST(ClosedFormsTest, ChunksOfARingTravelTogether) {
+  // All hops of an iteration share the wire, and each iteration waits for the one before.
+  const int p = 6;
+  const Topology topology = Cluster(p, 1);
+  for (const int chunks : {2, 3, 16}) {
+    const double s = 65536.0 * chunks;
+    EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kAllGather, "ring",
+                                        static_cast<std::uint64_t>(s), 65536)),
+                (chunks + p - 2) * kAlpha + (p - 1) * s / kRate)
+        << chunks;
+  }
+}
+
+TEST(ClosedFormsTest, ColumnFirstSharesTheWireOfANode) {
+  const double s = 1 << 20;
+  for (const int n : {2, 3, 5, 8}) {
+    for (const int g : {2, 3, 8}) {
+      const Topology topology = Cluster(n, g);
+      const double bytes = (n - 1) * g * s / kRate;
+      for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+        EXPECT_SAME(Seconds(topology, RunOf(topology, collective, "column_ring", 1 << 20)),
+                    (n - 1) * kAlpha + bytes)
+            << n << "x" << g << " " << NameOf(collective);
+        if ((n & (n - 1)) != 0 && collective == Collective::kReduceScatter) continue;
+        for (const char* name : {"column_bruck", "column_far_first"})
+          EXPECT_SAME(Seconds(topology, RunOf(topology, collective, name, 1 << 20)),
+                      CeilLog2(n) * kAlpha + bytes)
+              << n << "x" << g << " " << NameOf(collective) << " " << name;
+      }
+    }
+  }
+}
+
+TEST(ClosedFormsTest, ABinomialTreeSendsTheWholeMessageInEachRound) {
+  for (const int n : {2, 4, 16, 64}) {
+    const Topology topology = Cluster(n, 1);
+    EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kBroadcast, "tree", 1 << 20)),
+                CeilLog2(n) * (kAlpha + (1 << 20) / kRate));
+  }
+}
+
+TEST(ClosedFormsTest, ReductionAndBroadcastTakeAsLong) {
+  const Topology topology = Cluster(16, 1);
+  EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kReduce, "tree", 1 << 20)),
+              4 * (kAlpha + (1 << 20) / kRate));
+}
+
+TEST(ClosedFormsTest, StripesTakeTheSumOfTheRails) {
+  const Topology topology = FakeCluster(4, 1,
+                                        {.intra_latency_s = 0,
+                                         .intra_bandwidth_Bps = 1e30,
+                                         .inter_latency_s = kAlpha,
+                                         .nic_bandwidths_Bps = {30e9, 10e9, 10e9},
+                                         .fabric = FabricKind::kRailOptimised});
+  EXPECT_SAME(Seconds(topology, RunOf(topology, Collective::kAllGather, "ring", 1 << 20)),
+              3 * (kAlpha + (1 << 20) / kRate));
+}
+
+TEST(ClosedFormsTest, ALocalCopyReadsAndWrites) {
+  const Topology topology = Cluster(1, 1);
+  SimulatorOptions options;
+  options.rates.core_Bps = 10e9;
+  options.rates.memory_Bps = 8e9;
+  const Result<Simulation> simulation =
+      Simulate(topology, RunOf(topology, Collective::kAllGather, "direct", 1 << 20), options);
+  ASSERT_TRUE(simulation.ok());
+  EXPECT_SAME(simulation.value().seconds, 2.0 * (1 << 20) / 8e9);
+}
+
+TEST(ClosedFormsTest, RanksOfANodeShareItsMemory) {
+  const Topology topology = Cluster(1, 4);
+  SimulatorOptions options;
+  options.rates.memory_Bps = 8e9;
+  const Result<Simulation> simulation =
+      Simulate(topology, RunOf(topology, Collective::kAllGather, "direct", 1 << 20), options);
+  ASSERT_TRUE(simulation.ok());
+  // Each rank stages its block, copies it to its output and three more there: 5 copies.
+  EXPECT_SAME(simulation.value().seconds, 4 * 5 * 2.0 * (1 << 20) / 8e9);
+}
+
+}  // namespace
+}  // namespace tidegate
