@@ -15,10 +15,11 @@ namespace tidegate {
 Schedule AllReduceOneShot(const AlgorithmInput& input) {
   const int me = input.rank;
   ScheduleBuilder builder("one_shot", Collective::kAllReduce, me, input.ranks);
-  builder.Lag(0);
-  builder.Wait(kAllPeers, kConsumed, Input(0), kPreviousInSlot);
-  builder.Copy(Stage(me, 0), Input(0));
-  builder.Signal(kReady, Input(0));
+  if (input.ranks > 1) {
+    builder.Wait(kAllPeers, kConsumed, Input(0), kPreviousInSlot);
+    builder.Copy(Stage(me, 0), Input(0));
+    builder.Signal(kReady, Input(0));
+  }
   builder.Lag(1);
   builder.Wait(kAllPeers, kReady, Output(0));
   std::vector<Operand> operands;

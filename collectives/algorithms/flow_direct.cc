@@ -14,8 +14,9 @@
 namespace tidegate {
 namespace {
 
-/// Where `owner` keeps something for `other` among one place for every rank but itself.
-int PlaceFor(int owner, int other) { return other < owner ? other : other - 1; }
+/// Where `owner` keeps something for `other` among one place for every rank but itself: by their
+/// distance, so that all ranks do the same, moved by their numbers.
+int PlaceFor(int owner, int other, int ranks) { return (other - owner + ranks) % ranks - 1; }
 
 }  // namespace
 
@@ -31,12 +32,12 @@ Flow DirectFlow(const Placement& placement, int rank) {
   const auto hop = [&](int peer, int from, int to, int distance) {
     Hop made{.peer = peer, .leaf = true, .blocks = {{from}}};
     if (is_near(peer)) {
-      made.back_slot = PlaceFor(to, from);
+      made.back_slot = PlaceFor(to, from, ranks);
     } else {
       made.medium = Hop::Medium::kWire;
       made.id = distance;
-      made.slot = 1 + PlaceFor(to, from);
-      made.back_slot = ranks - 1 + PlaceFor(from, to);
+      made.slot = 1 + PlaceFor(to, from, ranks);
+      made.back_slot = ranks - 1 + PlaceFor(from, to, ranks);
     }
     return made;
   };
