@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "common/drivers/sysfs": ("common",),
     "collectives/topology": COMMON,
     "collectives/schedule": COMMON,
+    "collectives/verifier": (*COMMON, "collectives/topology", "collectives/schedule"),
     "collectives/algorithms": (*COMMON, "collectives/topology", "collectives/schedule"),
     # Takes schedules from whoever asks, so that it knows no algorithm.
     "collectives/simulator": (*COMMON, "collectives/topology", "collectives/schedule"),

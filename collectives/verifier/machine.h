@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/schedule/schedule.h"
+#include "collectives/topology/placement.h"
+#include "collectives/verifier/blocks.h"
+#include "collectives/verifier/clocks.h"
+#include "collectives/verifier/orbit.h"
+#include "collectives/verifier/values.h"
+
+namespace tidegate::verifier {
+
+/// All ranks of a group, executing symbolically: one interleaving of their steps. Waits are for
+/// words that only grow, so that all interleavings get equally far, and where no two accesses race,
+/// as the clocks show, all read the same: one stands for all of them.
+///
+/// REQUIRES: schedules that CheckStructure accepts, of the representatives.
+class Machine {
+ public:
+  Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
+          std::span<const Schedule> schedules);
+
+  Status Run();
+
+  /// After Run.
+  void Fill(Report* report) const;
+  /// By representative and operand of its schedule: the rank that the operand came from, or -1.
+  const std::vector<std::vector<int>>& sources() const { return sources_; }
+
+ private:
+  /// One execution of a step.
+  struct Turn {
+    std::int64_t iteration;
+    int step;
+    int chunk;
+  };
+  /// A rise of a progress word.
+  struct Rise {
+    int chunk;
+    int peer;  ///< Told to, kAllPeers or in the frame of the representative.
+    std::size_t saved;
+  };
+  struct Access {
+    int rank;  ///< In the frame of the owner's representative.
+    Clocks::Time when;
+  };
+  struct StageCell {
+    Value value;
+    Access write{-1, 0};
+    int step = -1;  ///< Of the program of the writer.
+    std::vector<Access> reads;
+  };
+  struct OutputCell {
+    Value value;
+    int step = -1;
+  };
+
+  static std::size_t At(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+  void Plan(int rank);
+  std::int64_t LongestIn(int rank, const Slice& extent) const;
+  bool Take(const Turn& turn);
+  bool TakeWait(const Turn& turn, const Step& step);
+  bool HasRisen(int peer, const Step& step, std::int64_t chunk, std::size_t* saved) const;
+  bool TakeSignal(const Turn& turn, const Step& step);
+  bool TakeMove(const Turn& turn, const Step& step);
+  bool TakeReduce(const Turn& turn, const Step& step);
+
+  std::int64_t LengthOf(const Step& step, int i, std::int64_t chunk) const;
+  bool Read(const Turn& turn, const Slice& slice, int i, std::int64_t bytes, Value* value);
+  bool Write(const Turn& turn, const Slice& slice, int i, std::int64_t bytes, const Value& value);
+  bool WriteOutput(const Turn& turn, const Slice& slice, int i, const Value& value);
+  bool IsOver(const Access& access, int owner) const;
+  std::string NameOfAccess(const Access& access, int owner) const;
+  StageCell& CellOf(const Slice& slice, int i, std::int64_t chunk);
+  OutputCell& OutputOf(int rank, int block, std::int64_t chunk);
+  std::string ProblemOfOutput(int rank, int block, const Value& value) const;
+  bool Fail(const Turn& turn, const std::string& what);
+
+  Status Stuck() const;
+  int MissingPeerOf(int rank) const;
+  Status CheckEnd();
+
+  const Blocks& blocks_;
+  const Placement& placement_;
+  const Orbit orbit_;
+  const std::span<const Schedule> schedules_;
+  Values values_;
+  Clocks clocks_;
+
+  // By representative:
+  std::vector<std::vector<Turn>> turns_;
+  std::vector<std::size_t> next_;
+  std::vector<std::vector<std::vector<Rise>>> marks_;
+  std::vector<std::vector<OutputCell>> outputs_;
+  std::vector<std::vector<std::size_t>> first_cell_;  ///< Of each output block.
+  std::vector<std::vector<int>> sources_;
+  std::vector<std::map<int, std::int64_t>> put_;   ///< Bytes by rank that they go to.
+  std::vector<std::map<int, std::int64_t>> read_;  ///< Bytes by rank that they come from.
+
+  int sub_slots_ = 0;  ///< One more than the greatest that is named.
+  std::vector<StageCell> stages_;
+  int current_ = 0;  ///< The representative whose turn it is.
+  Clocks::Time now_ = 0;
+  Status failure_;
+  std::vector<Value> terms_;
+};
+
+}  // namespace tidegate::verifier

@@ -1,0 +1,77 @@
+#include "collectives/verifier/structure.h"
+
+#include <string>
+
+#include "collectives/schedule/check_schedule.h"
+#include "collectives/verifier/blocks.h"
+#include "collectives/verifier/where.h"
+
+namespace tidegate::verifier {
+namespace {
+
+std::string DifferenceOf(const char* what, int is, int should) {
+  if (is == should) return "";
+  return std::string("its ") + what + " is " + std::to_string(is) + ", and must be " +
+         std::to_string(should);
+}
+
+std::string ProblemOfHead(const Schedule& schedule, int rank, const Schedule& first,
+                          const Problem& problem) {
+  if (schedule.collective != problem.collective)
+    return "it is no " + std::string(NameOf(problem.collective));
+  for (const std::string& wrong :
+       {DifferenceOf("rank", schedule.rank, rank),
+        DifferenceOf("number of ranks", schedule.ranks, problem.placement->ranks()),
+        DifferenceOf("root", schedule.root, IsRooted(problem.collective) ? problem.root : -1),
+        DifferenceOf("sub_slots", schedule.sub_slots, first.sub_slots),
+        DifferenceOf("parts", schedule.parts, first.parts),
+        DifferenceOf("period", schedule.period, first.period)})
+    if (!wrong.empty()) return wrong;
+  return "";
+}
+
+/// The stage that `step` reads on another node, none where its owner is negative.
+Slice FarSource(const Schedule& schedule, const Step& step, const Placement& placement) {
+  const auto is_far = [&](const Slice& slice) {
+    return slice.buffer == Buffer::kStage &&
+           placement.node_of(slice.owner) != placement.node_of(schedule.rank);
+  };
+  if (step.kind == StepKind::kGet && is_far(step.src)) return step.src;
+  if (step.kind == StepKind::kReduce)
+    for (int i = step.first_operand; i < step.first_operand + step.operand_count; ++i)
+      if (const Slice& slice = schedule.operands[static_cast<std::size_t>(i)].slice; is_far(slice))
+        return slice;
+  return {};
+}
+
+}  // namespace
+
+Status CheckStructure(const Schedule& schedule, int rank, const Schedule& first,
+                      const Problem& problem) {
+  const auto reject = [&](const std::string& what) {
+    return Status(StatusCode::kInvalidArgument,
+                  Program(schedule) + ", given for rank " + std::to_string(rank) + ": " + what);
+  };
+  if (const auto fault = FindFault(schedule)) {
+    if (fault->step < 0) return reject(fault->what);
+    return Reject(schedule, static_cast<std::size_t>(fault->step), fault->what);
+  }
+  if (const std::string head = ProblemOfHead(schedule, rank, first, problem); !head.empty())
+    return reject(head);
+  const Placement& placement = *problem.placement;
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    if (step.kind == StepKind::kReduce && !Reduces(problem.collective))
+      return Reject(schedule, i,
+                    "reduces, which " + std::string(NameOf(problem.collective)) + " does not");
+    const Slice far = FarSource(schedule, step, placement);
+    if (far.owner >= 0)
+      return Reject(schedule, i,
+                    "reads the stage of rank " + std::to_string(far.owner) + ", which is on node " +
+                        std::to_string(placement.node_of(far.owner)) + " and this rank on node " +
+                        std::to_string(placement.node_of(rank)));
+  }
+  return Status();
+}
+
+}  // namespace tidegate::verifier

@@ -1,0 +1,197 @@
+#include "collectives/verifier/verifier.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "collectives/verifier/blocks.h"
+#include "collectives/verifier/invariance.h"
+#include "collectives/verifier/machine.h"
+#include "collectives/verifier/steady_state.h"
+#include "collectives/verifier/structure.h"
+
+namespace tidegate {
+namespace {
+
+using verifier::Blocks;
+using verifier::CheckStructure;
+using verifier::Machine;
+using verifier::Orbit;
+
+std::vector<Schedule> BuildAll(int count, const ScheduleOf& schedule_of) {
+  std::vector<Schedule> schedules;
+  schedules.reserve(static_cast<std::size_t>(count));
+  for (int rank = 0; rank < count; ++rank) schedules.push_back(schedule_of(rank));
+  return schedules;
+}
+
+Status CheckStructures(const Problem& problem, const std::vector<Schedule>& schedules) {
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank)
+    TIDEGATE_RETURN_IF_ERROR(
+        CheckStructure(schedules[rank], static_cast<int>(rank), schedules.front(), problem));
+  return Status();
+}
+
+/// That the ranks that are not executed do what their representatives do.
+/// `sources`: of the representatives' operands; null where nothing is known of them.
+Status CheckOthers(const Problem& problem, const std::vector<Schedule>& schedules,
+                   const std::vector<std::vector<int>>* sources, const Blocks& blocks, Orbit orbit,
+                   const ScheduleOf& schedule_of) {
+  if (orbit.is_trivial()) return Status();
+  for (const int rank : RanksToCompare(orbit, problem.compared)) {
+    const Schedule schedule = schedule_of(rank);
+    TIDEGATE_RETURN_IF_ERROR(CheckStructure(schedule, rank, schedules.front(), problem));
+    const auto there = static_cast<std::size_t>(orbit.RepresentativeOf(rank));
+    TIDEGATE_RETURN_IF_ERROR(CheckInvariant(schedule, schedules[there],
+                                            sources == nullptr ? nullptr : &(*sources)[there],
+                                            blocks, orbit));
+  }
+  return Status();
+}
+
+/// `schedules`: of the representatives, which have passed CheckStructures.
+Result<Report> VerifyBuilt(const Problem& problem, const std::vector<Schedule>& schedules,
+                           const ScheduleOf& schedule_of) {
+  Result<Blocks> made = Blocks::Make(problem, schedules.front().parts);
+  if (!made.ok()) return made.status();
+  const Blocks& blocks = made.value();
+  const Orbit orbit(blocks.ranks(), static_cast<int>(schedules.size()));
+  TIDEGATE_RETURN_IF_ERROR(CheckSetting(problem, blocks, orbit));
+  Machine machine(blocks, *problem.placement, orbit, schedules);
+  Status status = machine.Run();
+  if (status.ok()) status = CheckSteadyState(orbit, schedules);
+  if (!status.ok()) {
+    // What went wrong makes no sense where the others do something else.
+    TIDEGATE_RETURN_IF_ERROR(CheckOthers(problem, schedules, nullptr, blocks, orbit, schedule_of));
+    return status;
+  }
+  TIDEGATE_RETURN_IF_ERROR(
+      CheckOthers(problem, schedules, &machine.sources(), blocks, orbit, schedule_of));
+  Report report;
+  machine.Fill(&report);
+  return report;
+}
+
+Status CheckRoom(const std::vector<Schedule>& schedules) {
+  // Stages and progress words are laid out in full.
+  constexpr std::int64_t kMost = 1 << 23;
+  std::int64_t cells = 0;
+  for (const Schedule& schedule : schedules) cells += schedule.sub_slots + schedule.Marks();
+  if (cells <= kMost) return Status();
+  return Status(StatusCode::kUnsupported,
+                std::to_string(cells) + " sub-slots and marks are more than the " +
+                    std::to_string(kMost) + " that are verified at once; give a shift");
+}
+
+int DepthOf(const std::vector<Schedule>& schedules) {
+  int depth = 0;
+  for (const Schedule& schedule : schedules)
+    depth = std::max(depth, schedule.MaxLag() / std::max(1, schedule.period));
+  return depth;
+}
+
+}  // namespace
+
+Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of) {
+  if (problem.placement == nullptr)
+    return Status(StatusCode::kInvalidArgument, "a problem without a placement");
+  const int ranks = problem.placement->ranks();
+  if (problem.shift < 0 || problem.shift > ranks)
+    return Status(StatusCode::kInvalidArgument, "a shift of " + std::to_string(problem.shift) +
+                                                    " among " + std::to_string(ranks) + " ranks");
+  const std::vector<Schedule> schedules =
+      BuildAll(problem.shift > 0 ? problem.shift : ranks, schedule_of);
+  TIDEGATE_RETURN_IF_ERROR(CheckStructures(problem, schedules));
+  TIDEGATE_RETURN_IF_ERROR(CheckRoom(schedules));
+  return VerifyBuilt(problem, schedules, schedule_of);
+}
+
+std::vector<Problem> ProblemsFor(Collective collective, const Placement& placement, int root,
+                                 int parts, int depth) {
+  const int ranks = placement.ranks();
+  constexpr std::int64_t kChunk = 1024;
+  const std::int64_t deep = 2 * kStageSlots + depth + 1;
+  std::vector<Problem> problems;
+  const auto add = [&](std::vector<std::int64_t> sizes) {
+    problems.push_back({.collective = collective,
+                        .placement = &placement,
+                        .root = root,
+                        .chunk_bytes = kChunk,
+                        .sizes = std::move(sizes)});
+  };
+  add({deep * kChunk});
+  if (collective == Collective::kBarrier) return problems;
+  add({0});
+  add({1});
+  add({kChunk + 1});
+  const bool is_cut = collective == Collective::kAllReduce ||
+                      collective == Collective::kBroadcast || collective == Collective::kReduce;
+  if (is_cut || collective == Collective::kGather || collective == Collective::kScatter) {
+    // Ranks agree on one length, and the last parts are shorter or empty.
+    for (const std::int64_t bytes : {5 * kChunk + 3, 3 * kChunk}) {
+      std::vector<std::int64_t> sizes(static_cast<std::size_t>(is_cut ? parts : 1), bytes);
+      if (parts > 1 && is_cut) sizes.back() = bytes / 3;
+      if (parts > 2 && is_cut) {
+        sizes[sizes.size() - 1] = 0;
+        sizes[sizes.size() - 2] = bytes - 2 * kChunk - 1;
+      }
+      add(std::move(sizes));
+    }
+    return problems;
+  }
+  const auto count =
+      static_cast<std::size_t>(collective == Collective::kAllToAll ? ranks * ranks : ranks);
+  // No two alike, so that one block's bytes are not taken for another's; then blocks of 0, 1 and a
+  // few chunks, from both ends; then one long block among short ones, and one empty among long.
+  std::vector<std::int64_t> sizes(count);
+  const auto each = [&](auto&& size_of) {
+    for (std::size_t i = 0; i < count; ++i) sizes[i] = size_of(static_cast<std::int64_t>(i));
+    add(sizes);
+  };
+  const auto n = static_cast<std::int64_t>(count);
+  each([&](std::int64_t i) { return 4 * kChunk + 1 + i % kChunk; });
+  each([&](std::int64_t i) { return i % 3 * 2 * kChunk + (i % 3 == 0 ? 0 : 1 + i % 7); });
+  each([&](std::int64_t i) { return (n - 1 - i) % 4 * kChunk + (i % 2); });
+  each([&](std::int64_t i) { return i * 7 % n == 0 ? 6 * kChunk + 5 : 1; });
+  each([&](std::int64_t i) { return i * 5 % n == n - 1 ? 0 : 5 * kChunk; });
+  return problems;
+}
+
+Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
+                                const ScheduleOf& schedule_of) {
+  const std::vector<Schedule> schedules = BuildAll(placement.ranks(), schedule_of);
+  TIDEGATE_RETURN_IF_ERROR(CheckStructures(
+      {.collective = collective, .placement = &placement, .root = root, .sizes = {}}, schedules));
+  TIDEGATE_RETURN_IF_ERROR(CheckRoom(schedules));
+  Result<Report> first = Report();
+  bool is_first = true;
+  for (const Problem& problem :
+       ProblemsFor(collective, placement, root, schedules.front().parts, DepthOf(schedules))) {
+    Result<Report> report = VerifyBuilt(problem, schedules, schedule_of);
+    if (!report.ok()) return report;
+    if (is_first) first = std::move(report);
+    is_first = false;
+  }
+  return first;
+}
+
+Status VerifyPlan(Collective collective, const Placement& placement, int root,
+                  const ScheduleOf& schedule_of) {
+  if (placement.ranks() <= kMaxFullyVerifiedRanks)
+    return VerifyThoroughly(collective, placement, root, schedule_of).status();
+  if (!placement.is_even())
+    return Status(StatusCode::kUnsupported,
+                  "plans for " + std::to_string(placement.ranks()) +
+                      " ranks are verified by symmetry, which nodes of different sizes have not");
+  // Slots repeat after kStageSlots chunks; that longer pipelines do not get stuck is shown for any.
+  return Verify({.collective = collective,
+                 .placement = &placement,
+                 .root = root,
+                 .chunk_bytes = 1024,
+                 .sizes = {(2 * kStageSlots + 1) * 1024},
+                 .shift = placement.ranks_on_largest_node()},
+                schedule_of)
+      .status();
+}
+
+}  // namespace tidegate
