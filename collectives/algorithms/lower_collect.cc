@@ -1,6 +1,7 @@
 // Flows backwards: every hop in the reverse order of its time, with a reduction where it branched.
 
 #include <map>
+#include <unordered_map>
 
 #include "collectives/algorithms/lowering.h"
 #include "common/check.h"
@@ -18,28 +19,27 @@ class Collector {
         result_(result),
         builder_(builder),
         returns_(ByTime(flow.receives, /*latest_first=*/true)),
+        return_groups_(returns_),
         children_(ByTime(flow.sends)) {
-    for (const Hop* child : children_) {
-      ForEachRun(child->blocks, [&](const BlockRun& run, int position) {
+    for (std::size_t child = 0; child < children_.size(); ++child) {
+      ForEachRun(children_[child]->blocks, [&](const BlockRun& run, int position) {
         for (int i = 0; i < run.count; ++i)
-          children_of_[run.first + i * run.stride].push_back({child, position + i});
+          children_of_[run.first + i * run.stride].push_back(
+              {children_[child], child, position + i});
       });
     }
     for (auto& [block, children] : children_of_)
       std::sort(children.begin(), children.end(),
                 [](const Child& a, const Child& b) { return a.hop->peer < b.hop->peer; });
-    for (const Hop* child : children_) {
-      const int last_use = LastUseOf(*child);
-      const auto [entry, is_new] = last_use_of_id_.try_emplace(child->id, last_use);
-      if (!is_new) entry->second = std::min(entry->second, last_use);
-    }
+    waited_at_.resize(children_.size(), kNever);
+    FindLastUses();
   }
 
   void Write() {
     for (std::size_t i = 0; i < returns_.size(); ++i) WriteReturn(i);
     builder_.Lag(flow_.times);
     for (const int block : flow_.own) {
-      WaitForChildren({block});
+      WaitForChildren({block}, returns_.size());
       builder_.Reduce(result_, OperandsOf({block}), result_, /*partial=*/false);
     }
     if (!flow_.own.empty()) SignalReadAt(-1);
@@ -48,7 +48,8 @@ class Collector {
  private:
   struct Child {
     const Hop* hop;
-    int position;  ///< Of the block among those of the hop.
+    std::size_t index;  ///< Among children_.
+    int position;       ///< Of the block among those of the hop.
   };
 
   const std::vector<Child>& ChildrenOf(int block) const {
@@ -90,8 +91,7 @@ class Collector {
     const bool is_wire = hop.medium == Medium::kWire;
     builder_.Lag(flow_.times - hop.time - 1);
     const std::vector<BlockRun> runs = Split(hop.blocks);
-    for (const BlockRun& run : runs) WaitForChildren(run);
-    waited_.clear();
+    for (const BlockRun& run : runs) WaitForChildren(run, i);
     builder_.Wait(hop.peer, ReadMark(hop), ExtentOf(hop, Buffer::kInput), kPreviousInSlot);
     ForEachRun(runs, [&](const BlockRun& run, int position) {
       const Slice stage =
@@ -104,21 +104,16 @@ class Collector {
         builder_.Reduce(stage, OperandsOf(run), input, /*partial=*/true);
       }
     });
-    if (IsLastOfId(returns_, i)) builder_.Signal(SentMark(hop), kLongestBlock, 0, OnlyPeer(hop));
+    if (return_groups_.IsLast(i))
+      builder_.Signal(SentMark(hop), kLongestBlock, 0, return_groups_.Of(i).only_peer);
     if (i + 1 == returns_.size() || returns_[i + 1]->time != hop.time) SignalReadAt(hop.time);
   }
 
-  int OnlyPeer(const Hop& hop) const {
-    int peer = hop.peer;
-    for (const Hop* other : returns_)
-      if (other->id == hop.id && other->time == hop.time && other->peer != peer) peer = kAllPeers;
-    return peer;
-  }
-
-  void WaitForChildren(const BlockRun& run) {
+  /// Once for each child in everything that is written at `step`.
+  void WaitForChildren(const BlockRun& run, std::size_t step) {
     for (const Child& child : ChildrenOf(run.first)) {
-      if (std::find(waited_.begin(), waited_.end(), child.hop) != waited_.end()) continue;
-      waited_.push_back(child.hop);
+      if (waited_at_[child.index] == step) continue;
+      waited_at_[child.index] = step;
       builder_.Wait(child.hop->peer, SentMark(*child.hop), ExtentOf(*child.hop, Buffer::kInput));
     }
   }
@@ -140,29 +135,32 @@ class Collector {
     return operands;
   }
 
-  /// The earliest time at which one of the blocks of `child` was received; -1 for an own block.
-  int LastUseOf(const Hop& child) const {
-    int earliest = flow_.times;
-    const auto contains = [&](const Hop& hop, int block) {
-      return std::any_of(hop.blocks.begin(), hop.blocks.end(), [&](const BlockRun& run) {
-        const int offset = block - run.first;
-        return offset >= 0 && offset % run.stride == 0 && offset / run.stride < run.count;
+  /// Backwards, what a child sent is read until the earliest time at which one of its blocks was
+  /// received; until the very end (-1) if one is owned.
+  void FindLastUses() {
+    std::unordered_map<int, int> received_at;
+    for (const Hop* hop : returns_)
+      ForEachBlock(*hop, [&](int block) {
+        const auto [entry, is_new] = received_at.try_emplace(block, hop->time);
+        if (!is_new) entry->second = std::min(entry->second, hop->time);
       });
-    };
-    for (const int block : flow_.own)
-      if (contains(child, block)) return -1;
-    for (const BlockRun& run : child.blocks)
-      for (int i = 0; i < run.count; ++i)
-        for (const Hop* hop : returns_)
-          if (hop->time < earliest && contains(*hop, run.first + i * run.stride))
-            earliest = hop->time;
-    return earliest;
+    for (const int block : flow_.own) received_at[block] = -1;
+    std::map<int, int> last_use_of_id;
+    for (const Hop* child : children_) {
+      int& last_use = last_use_of_id.try_emplace(child->id, flow_.times).first->second;
+      ForEachBlock(*child, [&](int block) {
+        const auto received = received_at.find(block);
+        if (received != received_at.end()) last_use = std::min(last_use, received->second);
+      });
+    }
+    for (const auto& [id, last_use] : last_use_of_id) ids_last_used_at_[last_use].push_back(id);
   }
 
   /// Tells the children whose last blocks were reduced at `time` that they are read.
   void SignalReadAt(int time) {
-    for (const auto& [id, last_use] : last_use_of_id_)
-      if (last_use == time) builder_.Signal(2 * id + 1, kLongestBlock, -kPreviousInSlot);
+    const auto ids = ids_last_used_at_.find(time);
+    if (ids == ids_last_used_at_.end()) return;
+    for (const int id : ids->second) builder_.Signal(2 * id + 1, kLongestBlock, -kPreviousInSlot);
   }
 
   const Flow& flow_;
@@ -170,10 +168,14 @@ class Collector {
   const Slice result_;
   ScheduleBuilder& builder_;
   const std::vector<const Hop*> returns_;
+  const HopGroups return_groups_;
   const std::vector<const Hop*> children_;
   std::map<int, std::vector<Child>> children_of_;
-  std::map<int, int> last_use_of_id_;  ///< What hops of one id have in common is their signal.
-  std::vector<const Hop*> waited_;
+  /// The ids of the children whose blocks are last read at a time: what hops of one id have in
+  /// common is their signal.
+  std::map<int, std::vector<int>> ids_last_used_at_;
+  static constexpr std::size_t kNever = ~std::size_t{0};
+  std::vector<std::size_t> waited_at_;  ///< The step that last waited for each child.
 };
 
 }  // namespace

@@ -1,5 +1,9 @@
 // Flows forwards: every hop in the order of its time.
 
+#include <map>
+#include <set>
+#include <unordered_set>
+
 #include "collectives/algorithms/lowering.h"
 
 namespace tidegate::lowering {
@@ -12,7 +16,12 @@ class Spreader {
         frame_(frame),
         builder_(builder),
         sends_(ByTime(flow.sends)),
-        receives_(ByTime(flow.receives)) {}
+        receives_(ByTime(flow.receives)),
+        send_groups_(sends_),
+        receive_groups_(receives_),
+        own_(flow.own.begin(), flow.own.end()) {
+    FindRelays();
+  }
 
   void Write() {
     // What arrived over the wire may be read from the stage by the rest of the node, whose reading
@@ -29,9 +38,7 @@ class Spreader {
   }
 
  private:
-  bool IsOwn(int block) const {
-    return std::find(flow_.own.begin(), flow_.own.end(), block) != flow_.own.end();
-  }
+  bool IsOwn(int block) const { return own_.contains(block); }
 
   Slice Held(const BlockRun& run) const {
     return IsOwn(run.first) ? frame_.source(run) : OfBlocks(Buffer::kOutput, run);
@@ -56,18 +63,31 @@ class Spreader {
     return split;
   }
 
-  /// Whether what `send` offers to the node is what came over the wire, where it lies.
-  const Hop* ArrivalFor(const Hop& send) const {
-    if (send.medium != Medium::kNode) return nullptr;
-    for (const Hop* receive : receives_)
-      if (receive->medium == Medium::kWire && receive->slot == send.slot &&
-          receive->time + 1 == send.time && receive->blocks == send.blocks)
-        return receive;
-    return nullptr;
+  /// Finds the sends that offer to the node what came over the wire, where it lies.
+  void FindRelays() {
+    is_relay_.resize(sends_.size());
+    relays_of_.resize(receives_.size());
+    relays_of_group_.resize(receive_groups_.size());
+    std::map<std::pair<int, int>, std::vector<std::size_t>> arrivals;  // By time and slot.
+    for (std::size_t i = 0; i < receives_.size(); ++i)
+      if (receives_[i]->medium == Medium::kWire)
+        arrivals[{receives_[i]->time, receives_[i]->slot}].push_back(i);
+    for (std::size_t i = 0; i < sends_.size(); ++i) {
+      const Hop& send = *sends_[i];
+      if (send.medium != Medium::kNode) continue;
+      const auto found = arrivals.find({send.time - 1, send.slot});
+      if (found == arrivals.end()) continue;
+      for (const std::size_t receive : found->second) {
+        if (receives_[receive]->blocks != send.blocks) continue;
+        is_relay_[i] = true;
+        relays_of_[receive].push_back(i);
+        relays_of_group_[receive_groups_.NumberOf(receive)].push_back(i);
+        break;
+      }
+    }
   }
-  bool IsReadByNode(const Hop& receive) const {
-    return std::any_of(sends_.begin(), sends_.end(),
-                       [&](const Hop* send) { return ArrivalFor(*send) == &receive; });
+  bool IsAnyReadByNode(std::size_t receive) const {
+    return !relays_of_group_[receive_groups_.NumberOf(receive)].empty();
   }
 
   void Lag(int lag) { builder_.Lag(frame_.first_lag + lag); }
@@ -84,14 +104,14 @@ class Spreader {
   void WriteSends() {
     for (std::size_t i = 0; i < sends_.size(); ++i) {
       const Hop& hop = *sends_[i];
-      if (ArrivalFor(hop) != nullptr) continue;
+      if (is_relay_[i]) continue;
       Lag(hop.time);
       if (hop.medium == Medium::kWire) {
         Wait(hop.peer, ReadMark(hop), ExtentOf(hop, Buffer::kOutput), kPreviousInSlot);
         Move(StepKind::kPut, hop, hop.peer);
-        if (IsLastOfId(sends_, i)) SignalSent(hop, OnlyPeer(hop));
-      } else if (IsFirstReader(i)) {
-        WaitForReaders(hop, kPreviousInSlot);
+        if (send_groups_.IsLast(i)) SignalSent(hop, send_groups_.Of(i).only_peer);
+      } else if (hop.peer == send_groups_.Of(i).readers.front()) {
+        WaitForReaders(i, kPreviousInSlot);
         Move(StepKind::kCopy, hop, flow_.rank);
         SignalSent(hop, kAllPeers);
       }
@@ -105,31 +125,15 @@ class Spreader {
     });
   }
 
-  /// Of the hops that share what one staging put there.
-  std::vector<int> ReadersOf(const Hop& hop) const {
-    std::vector<int> readers;
-    for (const Hop* other : sends_)
-      if (other->medium == Medium::kNode && other->id == hop.id && other->time == hop.time &&
-          std::find(readers.begin(), readers.end(), other->peer) == readers.end())
-        readers.push_back(other->peer);
-    return readers;
-  }
-  bool IsFirstReader(std::size_t i) const {
-    return ReadersOf(*sends_[i]).front() == sends_[i]->peer;
-  }
-
-  int OnlyPeer(const Hop& hop) const {
-    int peer = hop.peer;
-    for (const Hop* other : sends_)
-      if (other->id == hop.id && other->time == hop.time && other->peer != peer) peer = kAllPeers;
-    return peer;
-  }
-
-  void WaitForReaders(const Hop& hop, int offset, int guard = 0) {
-    const std::vector<int> readers = ReadersOf(hop);
-    const bool all = static_cast<int>(readers.size()) == flow_.ranks - 1;
-    for (const int reader : all ? std::vector<int>{kAllPeers} : readers)
-      builder_.Wait(reader, frame_.first_mark + ReadMark(hop), kLongestBlock, offset, guard);
+  /// The hops of a group share what one staging put there.
+  void WaitForReaders(std::size_t send, int offset, int guard = 0) {
+    const Mark mark = frame_.first_mark + ReadMark(*sends_[send]);
+    const std::vector<int>& readers = send_groups_.Of(send).readers;
+    if (static_cast<int>(readers.size()) == flow_.ranks - 1) {
+      builder_.Wait(kAllPeers, mark, kLongestBlock, offset, guard);
+      return;
+    }
+    for (const int reader : readers) builder_.Wait(reader, mark, kLongestBlock, offset, guard);
   }
 
   void WriteReceives() {
@@ -141,7 +145,7 @@ class Spreader {
       const Hop& hop = *receives_[i];
       Lag(hop.time + 1);
       Wait(hop.peer, SentMark(hop), ExtentOf(hop, Buffer::kOutput));
-      if (IsLastOfId(receives_, i)) OfferArrivals(hop);
+      if (receive_groups_.IsLast(i)) OfferArrivals(i);
       const bool is_wire = hop.medium == Medium::kWire;
       ForEachRun(hop.blocks, [&](const BlockRun& run, int position) {
         const Slice stage = OfStage(is_wire ? flow_.rank : hop.peer,
@@ -149,40 +153,29 @@ class Spreader {
         const Slice output = OfBlocks(Buffer::kOutput, run);
         builder_.MoveWhile(is_wire ? StepKind::kCopy : StepKind::kGet, output, stage, output);
       });
-      if (IsLastOfId(receives_, i) && !IsAnyReadByNode(hop)) SignalRead(hop);
+      if (receive_groups_.IsLast(i) && !IsAnyReadByNode(i)) SignalRead(hop);
     }
   }
 
-  /// Tells the node that what came by hops of this id may be read where it lies.
-  void OfferArrivals(const Hop& hop) {
-    std::vector<int> offered;
-    for (const Hop* send : sends_) {
-      const Hop* arrival = ArrivalFor(*send);
-      if (arrival == nullptr || arrival->id != hop.id || arrival->time != hop.time) continue;
-      if (std::find(offered.begin(), offered.end(), send->id) != offered.end()) continue;
-      offered.push_back(send->id);
-      SignalSent(*send, kAllPeers);
-    }
-  }
-
-  bool IsAnyReadByNode(const Hop& hop) const {
-    return std::any_of(receives_.begin(), receives_.end(), [&](const Hop* other) {
-      return other->id == hop.id && other->time == hop.time && IsReadByNode(*other);
-    });
+  /// Tells the node that what came by the group of `receive` may be read where it lies.
+  void OfferArrivals(std::size_t receive) {
+    std::set<int> offered;
+    for (const std::size_t relay : relays_of_group_[receive_groups_.NumberOf(receive)])
+      if (offered.insert(sends_[relay]->id).second) SignalSent(*sends_[relay], kAllPeers);
   }
 
   void WriteRelays() {
     for (std::size_t i = 0; i < receives_.size(); ++i) {
+      if (!IsAnyReadByNode(i)) continue;
       const Hop& hop = *receives_[i];
-      if (!IsAnyReadByNode(hop)) continue;
       Lag(hop.time + 2);
       const Hop* waited = nullptr;
-      for (const Hop* send : sends_) {
-        if (ArrivalFor(*send) != &hop || (waited != nullptr && waited->id == send->id)) continue;
-        waited = send;
-        WaitForReaders(*send, 0, -kPreviousInSlot);
+      for (const std::size_t relay : relays_of_[i]) {
+        if (waited != nullptr && waited->id == sends_[relay]->id) continue;
+        waited = sends_[relay];
+        WaitForReaders(relay, 0, -kPreviousInSlot);
       }
-      if (IsLastOfId(receives_, i)) SignalRead(hop);
+      if (receive_groups_.IsLast(i)) SignalRead(hop);
     }
   }
 
@@ -191,6 +184,12 @@ class Spreader {
   ScheduleBuilder& builder_;
   const std::vector<const Hop*> sends_;
   const std::vector<const Hop*> receives_;
+  const HopGroups send_groups_;
+  const HopGroups receive_groups_;
+  const std::unordered_set<int> own_;
+  std::vector<bool> is_relay_;                             ///< By send.
+  std::vector<std::vector<std::size_t>> relays_of_;        ///< By receive: sends.
+  std::vector<std::vector<std::size_t>> relays_of_group_;  ///< By group of receives: sends.
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -35,12 +37,49 @@ void ForEachRun(const std::vector<BlockRun>& runs, Each&& each) {
   }
 }
 
-/// Whether no later hop of `hops`, in their order, has the id and time of the one at `i`.
-inline bool IsLastOfId(const std::vector<const Hop*>& hops, std::size_t i) {
-  return std::none_of(
-      hops.begin() + static_cast<std::ptrdiff_t>(i) + 1, hops.end(),
-      [&](const Hop* other) { return other->id == hops[i]->id && other->time == hops[i]->time; });
+/// Calls `each` with every block of `hop`.
+template <typename Each>
+void ForEachBlock(const Hop& hop, Each&& each) {
+  for (const BlockRun& run : hop.blocks)
+    for (int i = 0; i < run.count; ++i) each(run.first + i * run.stride);
 }
+
+/// Hops of one id and time, which share their signals.
+struct HopGroup {
+  std::size_t last = 0;           ///< Index of its last hop.
+  int only_peer = kAllPeers;      ///< Of all its hops; kAllPeers if they have several.
+  std::vector<int> readers = {};  ///< Peers of its hops inside the node, each once, in order.
+};
+
+/// Which hops, by their index, belong together. Cost: n log n.
+class HopGroups {
+ public:
+  explicit HopGroups(const std::vector<const Hop*>& hops) {
+    std::map<std::pair<int, int>, std::size_t> numbers;
+    std::set<std::pair<std::size_t, int>> readers;
+    for (std::size_t i = 0; i < hops.size(); ++i) {
+      const Hop& hop = *hops[i];
+      const auto [entry, is_new] = numbers.try_emplace({hop.time, hop.id}, groups_.size());
+      const std::size_t number = entry->second;
+      if (is_new) groups_.push_back({.only_peer = hop.peer});
+      HopGroup& group = groups_[number];
+      group.last = i;
+      if (group.only_peer != hop.peer) group.only_peer = kAllPeers;
+      if (hop.medium == Medium::kNode && readers.insert({number, hop.peer}).second)
+        group.readers.push_back(hop.peer);
+      number_of_.push_back(number);
+    }
+  }
+
+  std::size_t size() const { return groups_.size(); }
+  std::size_t NumberOf(std::size_t hop) const { return number_of_[hop]; }
+  const HopGroup& Of(std::size_t hop) const { return groups_[number_of_[hop]]; }
+  bool IsLast(std::size_t hop) const { return Of(hop).last == hop; }
+
+ private:
+  std::vector<HopGroup> groups_;
+  std::vector<std::size_t> number_of_;
+};
 
 inline std::vector<const Hop*> ByTime(const std::vector<Hop>& hops, bool latest_first = false) {
   std::vector<const Hop*> sorted;

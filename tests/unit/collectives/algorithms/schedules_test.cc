@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -92,6 +94,47 @@ TEST(SchedulesTest, OfEveryPlacementPassTheCheckAndReadBackAsEqual) {
           ASSERT_TRUE(read.value() == schedule) << FileName(algorithm, name) << " rank " << rank;
         }
       }
+}
+
+TEST(SchedulesTest, DependOnNothingThatGrowsWithTheMessage) {
+  // All that an algorithm sees; a size among it would not compile here.
+  const AlgorithmInput input{.rank = 1, .ranks = 4};
+  const auto& [rank, ranks, root, placement] = input;
+  EXPECT_EQ(rank + ranks + root, 5);
+  EXPECT_EQ(placement, nullptr);
+}
+
+// Steps of one rank of 16,384 are at most a few for each hop and block of its own; that the other
+// ranks' are not built, and nothing is quadratic, shows in the time, which is printed: some
+// milliseconds, where a search among all hops for each hop took minutes.
+TEST(SchedulesTest, OfOneRankCostItsOwnSteps) {
+  const Placement placement = Placement::Block(2048, 8);
+  const std::size_t ranks = 16384;
+  struct Case {
+    Collective collective;
+    const char* name;
+    std::size_t most_steps;
+  };
+  for (const Case& each : {Case{Collective::kAllGather, "column_bruck", 2 * ranks},
+                           Case{Collective::kAllGather, "column_far_first", 2 * ranks},
+                           Case{Collective::kAllGather, "column_ring", 4 * ranks},
+                           Case{Collective::kAllGather, "ring", 7 * ranks},
+                           Case{Collective::kAllGather, "direct", 7 * ranks},
+                           Case{Collective::kReduceScatter, "column_bruck", 2 * ranks},
+                           Case{Collective::kReduceScatter, "column_ring", 4 * ranks},
+                           Case{Collective::kReduceScatter, "direct", 7 * ranks},
+                           Case{Collective::kAllReduce, "column_bruck", 4 * ranks},
+                           Case{Collective::kAllReduce, "ring", 14 * ranks}}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Schedule schedule = FindAlgorithm(each.collective, each.name)
+                                  ->build({.rank = 9876, .ranks = 16384, .placement = &placement});
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - begin;
+    std::printf("%14s %-16s %6zu steps %6zu operands %8.2f ms\n", NameOf(each.collective).data(),
+                each.name, schedule.steps.size(), schedule.operands.size(), taken.count());
+    EXPECT_LE(schedule.steps.size(), each.most_steps) << each.name;
+    EXPECT_EQ(CheckSchedule(schedule).message(), "") << each.name;
+  }
 }
 
 }  // namespace
