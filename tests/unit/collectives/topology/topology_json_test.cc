@@ -58,6 +58,24 @@ TEST(TopologyJsonTest, ATemplateExpandsToItsCount) {
   EXPECT_EQ(route.bandwidth_Bps, 1e9);
 }
 
+TEST(TopologyJsonTest, TheExampleOfTheDocumentationIsRight) {
+  const std::string text =
+      ReadTextFile(TIDEGATE_SOURCE_DIR "/docs/topology.md", std::size_t{1} << 20).value();
+  const std::size_t begin = text.find("```json\n") + 8;
+  const Topology topology = Read(text.substr(begin, text.find("```", begin) - begin));
+  EXPECT_EQ(topology.ranks(), 4);
+  Router router(topology);
+  EXPECT_EQ(router.Find(0, 1).path, PathClass::kNvl);
+  EXPECT_EQ(router.Find(0, 2).rail, 0);
+  EXPECT_EQ(router.Find(0, 2).bandwidth_Bps, 25e9);
+  EXPECT_EQ(router.Find(1, 3).bandwidth_Bps, 12.5e9);
+  EXPECT_EQ(
+      ErrorOf(With("2e9", "-1")),
+      "$.nodes[0].links[0].bandwidth_Bps: a bandwidth must be positive, from 1 to 1e18 byte/s, "
+      "not -1");
+  EXPECT_THAT(text, HasSubstr(ErrorOf(With("2e9", "-1"))));
+}
+
 TEST(TopologyJsonTest, WhatIsWrittenReadsBackEqual) {
   for (const FabricKind kind : {FabricKind::kSingleSwitch, FabricKind::kFatTree,
                                 FabricKind::kRailOptimised, FabricKind::kRailOnly}) {
