@@ -1,7 +1,8 @@
 """What torch itself refuses on a machine without an accelerator, whatever the backend.
 
 Each function runs inside the ranks and returns the error of torch, as its type's name and its text;
-afterwards the group must still work. docs/features.md lists them.
+afterwards the group must still work. docs/features.md lists them, with the versions and builds of
+torch where they say something else or nothing.
 """
 
 from __future__ import annotations
@@ -101,12 +102,17 @@ def _symmetric_memory(rank: int) -> None:
     symmetric_memory.rendezvous(torch.ones(4), dist.group.WORLD)
 
 
+MINOR = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
+BUILT_FOR_CUDA = torch.version.cuda is not None
+_PINS = "Found no NVIDIA driver" if BUILT_FOR_CUDA else "accelerator"
+_TO_PARTIAL = "internal use only" if MINOR < (2, 14) else "only Shard to Partial"
+
 # What is tried, the type that torch raises, and a part of its text.
 REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
-    "FSDP1 CPUOffload": (_fsdp1_offload, "RuntimeError", "accelerator"),
+    "FSDP1 CPUOffload": (_fsdp1_offload, "RuntimeError", _PINS),
     "FSDP1 without device_id": (_fsdp1_without_device, "RuntimeError", "non-CPU accelerator"),
     "FSDP1 sync_module_states": (_fsdp1_sync_states, "ValueError", "sync_module_states"),
-    "FSDP2 CPUOffloadPolicy(pin_memory=True)": (_fsdp2_pinned, "RuntimeError", "accelerator"),
+    "FSDP2 CPUOffloadPolicy(pin_memory=True)": (_fsdp2_pinned, "RuntimeError", _PINS),
     "FSDP2 uneven shards of another dimension": (
         _fsdp2_uneven_columns,
         "NotImplementedError",
@@ -115,17 +121,17 @@ REFUSED: dict[str, tuple[Callable[[int], Any], str, str]] = {
     "DDP bf16_compress_hook": (_ddp_bf16_hook, "TypeError", "BF16"),
     "DDP quantization_pertensor_hook": (_ddp_quantization_hook, "RuntimeError", "IndexError"),
     "DDP batched_powerSGD_hook": (_ddp_batched_power_sgd, "AssertionError", ""),
-    "DTensor redistribution to Partial": (_to_partial, "RuntimeError", "internal use only"),
+    "DTensor redistribution to Partial": (_to_partial, "RuntimeError", _TO_PARTIAL),
     "context_parallel": (_context_parallel, "NotImplementedError", "sharding strategy"),
     "symmetric memory": (_symmetric_memory, "RuntimeError", "does not support device type cpu"),
     "SyncBatchNorm": (_synchronised_batch_norm, "ValueError", "GPU"),
 }
-# A torch that is built for CUDA says something else without a device, or nothing.
-OF_CPU_BUILDS = (
-    "FSDP1 CPUOffload",
-    "FSDP2 CPUOffloadPolicy(pin_memory=True)",
-    "DDP bf16_compress_hook",
-)
+# What this torch does not refuse, and why.
+ALLOWED: dict[str, str] = {}
+if BUILT_FOR_CUDA:
+    ALLOWED["DDP bf16_compress_hook"] = "a torch built for CUDA takes it (row ddp_bf16_hook)"
+if MINOR >= (2, 15):
+    ALLOWED["DDP quantization_pertensor_hook"] = "from 2.15 on it reads its own list"
 
 
 def attempt(context: RankContext, name: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ def _done(context: RankContext) -> None:
     with pytest.raises(NotImplementedError, match="no duration is kept"):
         work._get_duration()
     if hasattr(work, "timeout"):  # from 2.14 on
-        assert work.timeout() == dist.group.WORLD._get_backend(CPU).options._timeout
+        assert work.timeout == dist.group.WORLD._get_backend(CPU).options._timeout
     with pytest.raises(NotImplementedError, match="no stream"):
         work.block_current_stream()
     with pytest.raises(ValueError, match="only a receive has a source"):

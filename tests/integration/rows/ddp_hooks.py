@@ -1,5 +1,6 @@
 """Communication hooks of DDP: futures of operations, chained."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -20,7 +21,7 @@ from tests.integration.rows.base import Meter, Outcome, Row, compare
 from tests.integration.rows.ddp import replicas
 from tests.support.workers import RankContext
 
-FP16 = torch.float16
+FP16, BF16 = torch.float16, torch.bfloat16
 Hook = Callable[..., torch.futures.Future]
 
 
@@ -36,6 +37,7 @@ def _with_hook(hook: Hook, reduce: Callable[[int], Reduce], state=lambda: None, 
         model = DistributedDataParallel(models.build(), **options)
         buckets = 0
 
+        @functools.wraps(hook)  # torch refuses some by name
         def counted(given, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
             nonlocal buckets
             buckets += 1
@@ -55,13 +57,16 @@ def _divided_sum(ranks: int) -> Reduce:
     return models.scaled_sum(ranks, 1)
 
 
-def _in_fp16(ranks: int) -> Reduce:
-    """Each gradient is rounded to fp16 and divided there; the sum is rounded once."""
+def _in(dtype: torch.dtype) -> Callable[[int], Reduce]:
+    """Each gradient is rounded to `dtype` and divided there; the sum is rounded once."""
 
-    def reduce(parts: list[torch.Tensor]) -> torch.Tensor:
-        return models.scaled_sum(ranks, 1)([part.to(FP16) for part in parts]).float()
+    def of(ranks: int) -> Reduce:
+        def reduce(parts: list[torch.Tensor]) -> torch.Tensor:
+            return models.scaled_sum(ranks, 1)([part.to(dtype) for part in parts]).float()
 
-    return reduce
+        return reduce
+
+    return of
 
 
 def _power_sgd(warm_start: bool):
@@ -159,17 +164,26 @@ ROWS = (
     Row(
         "ddp_fp16_hook",
         3,
-        _with_hook(default_hooks.fp16_compress_hook, _in_fp16),
+        _with_hook(default_hooks.fp16_compress_hook, _in(FP16)),
         "fp16_compress_hook",
         _CALLS,
         tolerance=0.0,
+    ),
+    Row(
+        "ddp_bf16_hook",
+        3,
+        _with_hook(default_hooks.bf16_compress_hook, _in(BF16)),
+        "bf16_compress_hook",
+        _CALLS,
+        tolerance=0.0,
+        lacking="" if torch.version.cuda else "only a torch built for CUDA takes the hook",
     ),
     Row(
         "ddp_fp16_wrapper",
         2,
         _with_hook(
             default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook),
-            _in_fp16,
+            _in(FP16),
         ),
         "fp16_compress_wrapper around allreduce_hook",
         _CALLS,
