@@ -126,7 +126,7 @@ at::Tensor ProcessGroupTidegate::allocateTensor(long numel, at::TensorOptions op
 }
 
 c10d::ErrorType ProcessGroupTidegate::getError() {
-  switch (communicator_->health().code()) {
+  switch (communicator_->failure().code()) {
     case StatusCode::kOk:
       return c10d::ErrorType::SUCCESS;
     case StatusCode::kTimeout:

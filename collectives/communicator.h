@@ -79,6 +79,8 @@ class Communicator {
 
   /// The reason why the group can no longer be used; ok while it can.
   virtual Status health() const = 0;
+  /// The same, but ok for a group that was shut down without having failed.
+  virtual Status failure() const = 0;
   /// Whether a peer has shut the group down in an orderly way, as far as this rank, which must have
   /// used the group, knows.
   virtual bool HasPeerLeft() const = 0;

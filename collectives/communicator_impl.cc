@@ -398,6 +398,14 @@ Status CommunicatorImpl::health() const {
   return group->context.FailureOf("the last operation");
 }
 
+Status CommunicatorImpl::failure() const {
+  if (generation_ == ForkGeneration()) {
+    const std::lock_guard lock(mutex_);
+    if (closed_ && failure_.ok() && attached_ == nullptr) return Status();
+  }
+  return health();
+}
+
 bool CommunicatorImpl::HasPeerLeft() const {
   const std::shared_ptr<Attached> group = attached();
   if (group == nullptr) return false;

@@ -52,6 +52,7 @@ class CommunicatorImpl final : public Communicator,
   void Abort(const std::string& reason) override;
   void Shutdown() override;
   Status health() const override;
+  Status failure() const override;
   bool HasPeerLeft() const override;
   std::uint64_t sequence() const override;
   void set_timeout(Nanoseconds timeout) override;

@@ -118,6 +118,22 @@ def test_get_error_tells_of_an_abort_on_every_rank(pools: PoolKeeper) -> None:
     pools.get(2).run(_aborted)
 
 
+def _destroyed(context: RankContext) -> None:
+    group = dist.new_group()
+    dist.barrier(group)
+    backend = _backend(group)
+    dist.destroy_process_group(group)
+    assert backend.get_error() == ErrorType.SUCCESS
+    unused = dist.new_group()
+    backend = _backend(unused)
+    dist.destroy_process_group(unused)
+    assert backend.get_error() == ErrorType.SUCCESS
+
+
+def test_a_group_that_was_destroyed_has_not_failed(pools: PoolKeeper) -> None:
+    pools.get(2).run(_destroyed)
+
+
 def _numbers(context: RankContext) -> list[int]:
     group = dist.new_group()
     backend = _backend(group)
