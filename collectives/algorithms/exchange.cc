@@ -5,17 +5,18 @@
 namespace tidegate {
 namespace {
 
-/// Adds the step that moves the blocks of `offsets` (how far behind the sender their owners are) by
-/// `distance` to the right; its time is the next one.
+/// Adds the step that moves the blocks of `offsets` (how far behind the sender their owners are,
+/// ascending) by `distance` to the right; its time is the next one. The blocks are moved in the
+/// order of their owners, so that they lie in one slice, or two where they wrap around.
 void AddShift(Exchange& exchange, int me, int distance, const std::vector<int>& offsets) {
   const int members = exchange.members;
   ExchangeStep step;
   step.time = exchange.times++;
   step.to = (me + distance) % members;
   step.from = (me - distance + members) % members;
-  for (const int offset : offsets) {
-    step.sent.push_back((me - offset + members) % members);
-    step.received.push_back((step.from - offset + members) % members);
+  for (auto offset = offsets.rbegin(); offset != offsets.rend(); ++offset) {
+    step.sent.push_back((me - *offset + members) % members);
+    step.received.push_back((step.from - *offset + members) % members);
   }
   if (!exchange.steps.empty()) {
     const ExchangeStep& before = exchange.steps.back();
