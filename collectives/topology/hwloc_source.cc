@@ -57,9 +57,10 @@ const Library* Load() {
 std::vector<hwloc_obj_t> Objects(const Library& library, hwloc_topology_t topology,
                                  hwloc_obj_type_t type) {
   const int depth = library.type_depth(topology, type);
+  const unsigned count = library.count(topology, depth);
   std::vector<hwloc_obj_t> objects;
-  for (unsigned i = 0; i < library.count(topology, depth); ++i)
-    objects.push_back(library.object(topology, depth, i));
+  objects.reserve(count);
+  for (unsigned i = 0; i < count; ++i) objects.push_back(library.object(topology, depth, i));
   return objects;
 }
 
@@ -72,7 +73,7 @@ std::vector<int> Cpus(const Library& library, hwloc_const_cpuset_t set) {
 CpuFacts Read(const Library& library, hwloc_topology_t topology) {
   CpuFacts facts;
   const std::vector<hwloc_obj_t> numa = Objects(library, topology, HWLOC_OBJ_NUMANODE);
-  for (const hwloc_obj_t node : numa)
+  for (hwloc_obj* node : numa)
     facts.numa.push_back({.numa = static_cast<int>(node->os_index),
                           .memory_bytes = node->attr->numanode.local_memory});
   if (facts.numa.empty()) facts.numa.push_back({.numa = 0});
@@ -82,12 +83,12 @@ CpuFacts Read(const Library& library, hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> cores = Objects(library, topology, HWLOC_OBJ_CORE);
   if (cores.empty()) cores = Objects(library, topology, HWLOC_OBJ_PU);
   std::vector<std::pair<CoreFact, hwloc_obj_t>> found;
-  for (const hwloc_obj_t object : cores) {
+  for (hwloc_obj* object : cores) {
     CoreFact core{.cpus = Cpus(library, object->cpuset)};
     if (core.cpus.empty()) continue;
     core.cpu = core.cpus.front();
     core.numa = facts.numa.front().numa;
-    for (const hwloc_obj_t node : numa) {
+    for (hwloc_obj* node : numa) {
       if (library.is_set(node->cpuset, static_cast<unsigned>(core.cpu)) != 0)
         core.numa = static_cast<int>(node->os_index);
     }

@@ -15,6 +15,8 @@ std::uint64_t Pair(VertexId a, VertexId b) {
          static_cast<std::uint64_t>(std::max(a, b));
 }
 
+std::string Quoted(const std::string& id) { return "\"" + id + "\""; }
+
 std::string Range(std::int64_t most, std::string_view what) {
   return "at most " + std::to_string(most) + " " + std::string(what) + " are supported";
 }
@@ -55,8 +57,6 @@ JsonScope::JsonScope(TopologyParts parts, const TopologyLimits& limits, bool is_
   for (std::size_t v = 0; v < parts_.vertices.size(); ++v)
     ids_.emplace(parts_.vertices[v].id, static_cast<VertexId>(v));
 }
-
-std::string JsonScope::ShownId(const std::string& id) const { return "\"" + id + "\""; }
 
 Status JsonScope::ReadVertices(const JsonView& list) {
   TIDEGATE_RETURN_IF_ERROR(list.CheckArray());
@@ -120,7 +120,7 @@ Status JsonScope::ReadVertex(const JsonView& view) {
 Status JsonScope::AddVertex(const JsonView& view, Vertex vertex) {
   const bool is_new = ids_.emplace(vertex.id, static_cast<VertexId>(parts_.vertices.size())).second;
   if (!is_new)
-    return view.at("id").Bad("the id " + ShownId(vertex.id) +
+    return view.at("id").Bad("the id " + Quoted(vertex.id) +
                              " is taken; choose another, or change that vertex in \"overrides\"");
   parts_.vertices.push_back(std::move(vertex));
   return Status();
@@ -132,7 +132,7 @@ Status JsonScope::Contain(const JsonView& view, VertexId first, std::int64_t cou
     std::string name;
     TIDEGATE_RETURN_IF_ERROR(view.Read("in", name));
     const auto found = ids_.find(name);
-    if (found == ids_.end()) return view.at("in").Bad("there is no vertex " + ShownId(name));
+    if (found == ids_.end()) return view.at("in").Bad("there is no vertex " + Quoted(name));
     parent = found->second;
   }
   std::vector<VertexId> ends;
@@ -158,7 +158,7 @@ Status JsonScope::Contain(const JsonView& view, VertexId first, std::int64_t cou
       const std::string& outer = parts_.vertices[At(parent)].id;
       const std::string node = outer.substr(0, outer.find('/')) + "/";
       if (!vertex.id.starts_with(node))
-        return view.at("id").Bad("the id of a vertex in " + ShownId(outer) + " must start with \"" +
+        return view.at("id").Bad("the id of a vertex in " + Quoted(outer) + " must start with \"" +
                                  node + "\"");
     }
     for (const VertexId end : ends) {
@@ -198,7 +198,7 @@ Status JsonScope::ReadEnds(const JsonView& link, std::string_view key,
     std::string name;
     TIDEGATE_RETURN_IF_ERROR(link.Read(key, name));
     const auto found = ids_.find(name);
-    if (found == ids_.end()) return link.at(key).Bad("there is no vertex " + ShownId(name));
+    if (found == ids_.end()) return link.at(key).Bad("there is no vertex " + Quoted(name));
     ends.push_back(found->second);
     return Status();
   }
@@ -207,7 +207,7 @@ Status JsonScope::ReadEnds(const JsonView& link, std::string_view key,
     std::string name;
     TIDEGATE_RETURN_IF_ERROR(list.at(i).Get(name));
     const auto found = ids_.find(name);
-    if (found == ids_.end()) return list.at(i).Bad("there is no vertex " + ShownId(name));
+    if (found == ids_.end()) return list.at(i).Bad("there is no vertex " + Quoted(name));
     ends.push_back(found->second);
   }
   return Status();
@@ -254,7 +254,7 @@ Status JsonScope::NameLink(const JsonView& view) {
   std::string id;
   TIDEGATE_RETURN_IF_ERROR(view.Read("id", id));
   if (!link_names_.insert(id).second)
-    return view.at("id").Bad("the id " + ShownId(id) + " is taken by another link");
+    return view.at("id").Bad("the id " + Quoted(id) + " is taken by another link");
   parts_.link_ids.emplace(static_cast<std::int32_t>(parts_.links.size()), id);
   return Status();
 }
@@ -263,12 +263,11 @@ Status JsonScope::AddLink(const JsonView& view, VertexId a, VertexId b, const Fi
   IndexLinks();
   const auto index = static_cast<std::int64_t>(parts_.links.size());
   if (index >= limits_.links) return view.Bad("too many links; " + Range(limits_.links, "in all"));
-  if (a == b)
-    return view.Bad("a link joins " + ShownId(parts_.vertices[At(a)].id) + " with itself");
+  if (a == b) return view.Bad("a link joins " + Quoted(parts_.vertices[At(a)].id) + " with itself");
   if (!parts_.link_ids.contains(static_cast<std::int32_t>(index)) &&
       !joined_.insert(Pair(a, b)).second)
-    return view.Bad("two links join " + ShownId(parts_.vertices[At(a)].id) + " and " +
-                    ShownId(parts_.vertices[At(b)].id) + "; give one of them an \"id\"");
+    return view.Bad("two links join " + Quoted(parts_.vertices[At(a)].id) + " and " +
+                    Quoted(parts_.vertices[At(b)].id) + "; give one of them an \"id\"");
   parts_.links.push_back({.a = a,
                           .b = b,
                           .latency_s = figures.latency_s,
@@ -306,7 +305,7 @@ Status JsonScope::OverrideVertex(const JsonView& view) {
   TIDEGATE_RETURN_IF_ERROR(view.Read("id", id));
   const auto found = ids_.find(id);
   if (found == ids_.end())
-    return view.at("id").Bad("there is no vertex " + ShownId(id) + " to override");
+    return view.at("id").Bad("there is no vertex " + Quoted(id) + " to override");
   Vertex& vertex = parts_.vertices[At(found->second)];
   if ((view.has("rail") || view.has("bandwidth_Bps")) && vertex.kind != VertexKind::kNic)
     return view.Bad("only a nic has a rail and a bandwidth");
@@ -332,7 +331,7 @@ Status JsonScope::OverrideLink(const JsonView& view) {
   const auto found = link_of_name_.find(id);
   if (found == link_of_name_.end())
     return view.at("id").Bad(
-        "there is no link " + ShownId(id) +
+        "there is no link " + Quoted(id) +
         " to override; without an id of its own a link is called \"from--to\"");
   Link& link = parts_.links[found->second];
   Figures figures = {.latency_s = link.latency_s,

@@ -45,7 +45,6 @@ class JsonScope {
   Status OverrideLink(const JsonView& view);
   void IndexLinks();
   std::string DerivedName(std::size_t link) const;
-  std::string ShownId(const std::string& id) const;
 
   TopologyParts parts_;
   TopologyLimits limits_;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <limits>
 #include <queue>
+#include <ranges>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -286,7 +287,7 @@ void Router::State::AppendFabric(const Port& out, const Port& in, Route& route) 
     }
     hash = Mix(hash + 1);
   }
-  for (auto id = backwards.rbegin(); id != backwards.rend(); ++id) Append(topology, *id, route);
+  for (const LinkId id : std::views::reverse(backwards)) Append(topology, id, route);
   Append(topology, Topology::reverse(in.link), route);
 }
 
