@@ -14,6 +14,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/check_schedule.h"
+#include "collectives/schedule/schedule_json.h"
 #include "collectives/schedule/schedule_text.h"
 #include "tests/unit/collectives/support/placements.h"
 
@@ -88,10 +89,12 @@ TEST(SchedulesTest, OfEveryPlacementPassTheCheckAndReadBackAsEqual) {
         for (int rank = 0; rank < ranks; ++rank) {
           const Schedule schedule = algorithm.build(
               {.rank = rank, .ranks = ranks, .root = ranks / 2, .placement = &placement});
-          const Result<Schedule> read = ParseScheduleText(ToText(schedule));
-          ASSERT_TRUE(read.ok()) << FileName(algorithm, name) << " rank " << rank << ": "
-                                 << read.status().message();
-          ASSERT_TRUE(read.value() == schedule) << FileName(algorithm, name) << " rank " << rank;
+          for (const Result<Schedule>& read :
+               {ParseScheduleText(ToText(schedule)), ParseScheduleJson(ToJson(schedule))}) {
+            ASSERT_TRUE(read.ok())
+                << FileName(algorithm, name) << " rank " << rank << ": " << read.status().message();
+            ASSERT_TRUE(read.value() == schedule) << FileName(algorithm, name) << " rank " << rank;
+          }
         }
       }
 }
