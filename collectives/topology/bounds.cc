@@ -70,6 +70,7 @@ std::vector<Part> NodeParts(const Topology& topology) {
   std::vector<Part> parts;
   std::vector<std::int32_t> part_of;
   part_of.reserve(topology.vertices().size());
+  parts.reserve(At(topology.nodes()));
   for (int node = 0; node < topology.nodes(); ++node)
     parts.push_back({.name = "node \"" + topology.vertex(topology.node_vertex(node)).id + "\""});
   for (const Vertex& vertex : topology.vertices()) {
