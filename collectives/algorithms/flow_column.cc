@@ -43,10 +43,17 @@ class Column {
     flow.back_slots = std::max(1, (largest_ - 1) * (1 + arrivals_) + arrivals_);
     flow.back_period = (exchange_.longest_stay + 2) / 2;
 
-    for (const int owner : placement_.ranks_on(node_)) SpreadInNode(flow, owner, {owner}, 0, 0, 0);
+    // Each rank begins with what it carries itself, so that not all read from one rank at once.
+    const std::span<const int> local = placement_.ranks_on(node_);
+    const int place = placement_.local_of(rank_);
+    for (std::size_t turn = 0; turn < local.size(); ++turn) {
+      const int owner = local[(static_cast<std::size_t>(place) + turn) % local.size()];
+      SpreadInNode(flow, owner, {owner}, 0, 0, 0);
+    }
     for (std::size_t i = 0; i < exchange_.steps.size(); ++i) {
       const ExchangeStep& step = exchange_.steps[i];
-      for (int column = 0; column < largest_; ++column) {
+      for (int turn = 0; turn < largest_; ++turn) {
+        const int column = (place + turn) % largest_;
         if (CarrierOf(column, node_) == rank_) {
           AddWire(flow, flow.sends, i, step.to, column, step.sent, /*sending=*/true);
           AddWire(flow, flow.receives, i, step.from, column, step.received, /*sending=*/false);

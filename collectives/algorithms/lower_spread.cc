@@ -16,7 +16,7 @@ class Spreader {
         frame_(frame),
         builder_(builder),
         sends_(ByTime(flow.sends)),
-        receives_(ByTime(flow.receives)),
+        receives_(NodeFirst(ByTime(flow.receives))),
         send_groups_(sends_),
         receive_groups_(receives_),
         own_(flow.own.begin(), flow.own.end()) {
@@ -27,7 +27,9 @@ class Spreader {
     // What arrived over the wire may be read from the stage by the rest of the node, whose reading
     // has to be known here before the sender may overwrite it. Doing all reading of an iteration
     // before all such relaying, and that before all sending, leaves no cycle of ranks that wait for
-    // each other. A rank that passes nothing on sends first, so that its peers wait less.
+    // each other. Of the reading, what lies in the node comes first, because it is there already
+    // while what was sent in the iteration before is still on the wire. A rank that passes nothing
+    // on sends first, so that its peers wait less.
     const bool forwards = !sends_.empty() && sends_.back()->time > 0;
     if (!forwards) WriteSends();
     WriteReceives();
@@ -38,6 +40,12 @@ class Spreader {
   }
 
  private:
+  static std::vector<const Hop*> NodeFirst(std::vector<const Hop*> hops) {
+    std::stable_partition(hops.begin(), hops.end(),
+                          [](const Hop* hop) { return hop->medium == Medium::kNode; });
+    return hops;
+  }
+
   bool IsOwn(int block) const { return own_.contains(block); }
 
   Slice Held(const BlockRun& run) const {
