@@ -99,6 +99,15 @@ TEST(SchedulesTest, OfEveryPlacementPassTheCheckAndReadBackAsEqual) {
       }
 }
 
+TEST(SchedulesTest, OfTheDocumentationIsWhatTheAlgorithmEmits) {
+  const std::string document = Contents(TIDEGATE_SOURCE_DIR "/docs/architecture.md");
+  const std::size_t begin = document.find("```\nreduce_scatter direct") + 4;
+  const Placement placement = Placement::Make(std::vector<int>{0, 0, 1}).value();
+  EXPECT_EQ(document.substr(begin, document.find("```", begin) - begin),
+            ToText(FindAlgorithm(Collective::kReduceScatter, "direct")
+                       ->build({.rank = 0, .ranks = 3, .placement = &placement})));
+}
+
 TEST(SchedulesTest, DependOnNothingThatGrowsWithTheMessage) {
   // All that an algorithm sees; a size among it would not compile here.
   const AlgorithmInput input{.rank = 1, .ranks = 4};
