@@ -7,9 +7,6 @@
 namespace tidegate::verifier {
 namespace {
 
-/// Up to here a vector of all ranks costs less than finding out which ones matter.
-constexpr int kMaxRanksWithAll = 64;
-
 /// The ranks whose stages `schedule` uses.
 std::set<int> OwnersUsedBy(const Schedule& schedule) {
   std::set<int> owners = {schedule.rank};
@@ -27,8 +24,8 @@ std::set<int> OwnersUsedBy(const Schedule& schedule) {
 
 }  // namespace
 
-Clocks::Clocks(Orbit orbit, std::span<const Schedule> schedules)
-    : orbit_(orbit), has_all_(orbit.is_trivial() && orbit.ranks() <= kMaxRanksWithAll) {
+Clocks::Clocks(Orbit orbit, std::span<const Schedule> schedules, bool with_all)
+    : orbit_(orbit), has_all_(with_all) {
   const auto count = At(orbit_.representatives());
   tracked_.resize(count);
   if (has_all_) {

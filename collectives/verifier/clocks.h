@@ -15,12 +15,13 @@ namespace tidegate::verifier {
 /// Which steps of other ranks each rank knows to be over: vector clocks (Mattern 1989), released by
 /// signals and acquired by waits. A rank's vector has entries only for ranks that use a stage that
 /// it uses, too; an order that runs through other ranks alone is missed, which can reject a correct
-/// schedule but never accept a wrong one. Small groups have all entries.
+/// schedule but never accept a wrong one.
 class Clocks {
  public:
   using Time = std::uint32_t;
 
-  Clocks(Orbit orbit, std::span<const Schedule> schedules);
+  /// `with_all`: entries for all ranks. REQUIRES: then, that no symmetry is used.
+  Clocks(Orbit orbit, std::span<const Schedule> schedules, bool with_all);
 
   /// The representative takes a step; its time.
   Time Tick(int representative) { return ++times_[At(representative)][self_[At(representative)]]; }
@@ -38,7 +39,7 @@ class Clocks {
   const std::vector<std::pair<int, int>>& EntriesShared(int representative, int peer);
 
   const Orbit orbit_;
-  bool has_all_ = false;
+  const bool has_all_;
   std::vector<std::vector<int>> tracked_;  ///< By representative: ranks, ascending.
   std::vector<std::vector<Time>> times_;   ///< By representative: of its tracked ranks.
   std::vector<std::size_t> self_;          ///< By representative: its own entry.

@@ -8,13 +8,13 @@
 namespace tidegate::verifier {
 
 Machine::Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
-                 std::span<const Schedule> schedules)
+                 std::span<const Schedule> schedules, bool with_all_clocks)
     : blocks_(blocks),
       placement_(placement),
       orbit_(orbit),
       schedules_(schedules),
       values_(blocks, orbit),
-      clocks_(orbit, schedules) {
+      clocks_(orbit, schedules, with_all_clocks) {
   const std::size_t count = schedules_.size();
   turns_.resize(count);
   next_.assign(count, 0);
@@ -97,6 +97,11 @@ Status Machine::Run() {
 bool Machine::Fail(const Turn& turn, const std::string& what) {
   failure_ = Reject(schedules_[At(current_)], At(turn.step), what, turn.chunk);
   return false;
+}
+
+bool Machine::FailRace(const Turn& turn, const std::string& what) {
+  raced_ = true;
+  return Fail(turn, "races: " + what);
 }
 
 /// False where it has to wait or is wrong.
@@ -241,8 +246,8 @@ bool Machine::Read(const Turn& turn, const Slice& slice, int i, std::int64_t byt
     if (cell.value.is_nothing())
       return Fail(turn, "reads " + TextOf(slice, i) + " before it is written");
     if (!IsOver(cell.write, slice.owner))
-      return Fail(turn, "races: reads " + TextOf(slice, i) + " while " +
-                            NameOfAccess(cell.write, slice.owner) + " may be writing it");
+      return FailRace(turn, "reads " + TextOf(slice, i) + " while " +
+                                NameOfAccess(cell.write, slice.owner) + " may be writing it");
     *value = values_.Moved(cell.value, orbit_.ShiftOf(slice.owner));
     const int me = orbit_.Back(current_, orbit_.ShiftOf(slice.owner));
     if (cell.reads.empty() || cell.reads.back().rank != me)
@@ -285,15 +290,15 @@ bool Machine::Write(const Turn& turn, const Slice& slice, int i, std::int64_t by
   if (!cell.value.is_nothing()) {
     const std::string held = values_.Describe(values_.Moved(cell.value, by));
     if (!IsOver(cell.write, slice.owner))
-      return Fail(turn, "races: writes " + TextOf(slice, i) + " while " +
-                            NameOfAccess(cell.write, slice.owner) + " may be writing it");
+      return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
+                                NameOfAccess(cell.write, slice.owner) + " may be writing it");
     if (cell.reads.empty())
       return Fail(turn, "overwrites " + TextOf(slice, i) + ", which holds " + held +
                             " that nobody has read");
     for (const Access& access : cell.reads)
       if (!IsOver(access, slice.owner))
-        return Fail(turn, "races: writes " + TextOf(slice, i) + " while " +
-                              NameOfAccess(access, slice.owner) + " may be reading " + held);
+        return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
+                                  NameOfAccess(access, slice.owner) + " may be reading " + held);
   }
   cell.value = values_.Moved(value, orbit_.Inverse(by));
   cell.value.bytes = static_cast<int>(bytes);

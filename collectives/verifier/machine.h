@@ -23,10 +23,13 @@ namespace tidegate::verifier {
 /// REQUIRES: schedules that CheckStructure accepts, of the representatives.
 class Machine {
  public:
+  /// `with_all_clocks`: see Clocks.
   Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
-          std::span<const Schedule> schedules);
+          std::span<const Schedule> schedules, bool with_all_clocks);
 
   Status Run();
+  /// Whether what Run rejected is a race.
+  bool raced() const { return raced_; }
 
   /// After Run.
   void Fill(Report* report) const;
@@ -82,6 +85,7 @@ class Machine {
   OutputCell& OutputOf(int rank, int block, std::int64_t chunk);
   std::string ProblemOfOutput(int rank, int block, const Value& value) const;
   bool Fail(const Turn& turn, const std::string& what);
+  bool FailRace(const Turn& turn, const std::string& what);
 
   Status Stuck() const;
   int MissingPeerOf(int rank) const;
@@ -109,6 +113,7 @@ class Machine {
   int current_ = 0;  ///< The representative whose turn it is.
   Clocks::Time now_ = 0;
   Status failure_;
+  bool raced_ = false;
   std::vector<Value> terms_;
 };
 

@@ -84,8 +84,8 @@ struct Claim {
 Status CheckClaim(const Claim& claim, const Report& report);
 
 /// The problems that exercise a plan of `parts` parts whose pipeline is `depth` chunks deep: even
-/// blocks of enough chunks for every slot to be used twice with the pipeline full, none, a part of
-/// one, and uneven ones with blocks of 0, 1 and a few chunks.
+/// blocks of enough chunks for every slot to be used twice with the pipeline full (up to 16 deep),
+/// none, a part of one, and uneven ones with blocks of 0, 1 and a few chunks.
 std::vector<Problem> ProblemsFor(Collective collective, const Placement& placement, int root,
                                  int parts, int depth);
 
