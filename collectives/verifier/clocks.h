@@ -28,6 +28,11 @@ class Clocks {
   /// Whether the step of `rank` at `when` is over for sure.
   bool Knows(int representative, int rank, Time when) const;
 
+  /// Of all tracked ranks, as the representative knows them.
+  const std::vector<Time>& TimesOf(int representative) const { return times_[At(representative)]; }
+  /// With all ranks: the time of `rank` in what was saved.
+  Time SavedTimeOf(std::size_t saved, int rank) const { return saved_[saved + At(rank)]; }
+
   /// What the representative knows, for others to acquire.
   std::size_t Save(int representative);
   /// `saved` is what `peer` knew, in the frame of its representative.

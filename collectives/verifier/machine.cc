@@ -14,7 +14,10 @@ Machine::Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
       orbit_(orbit),
       schedules_(schedules),
       values_(blocks, orbit),
-      clocks_(orbit, schedules, with_all_clocks) {
+      clocks_(orbit, schedules, with_all_clocks),
+      acquired_(schedules.size()),
+      before_(schedules.size()),
+      with_all_clocks_(with_all_clocks) {
   const std::size_t count = schedules_.size();
   turns_.resize(count);
   next_.assign(count, 0);
@@ -60,6 +63,7 @@ void Machine::Plan(int rank) {
     return std::tie(a.iteration, a.step) < std::tie(b.iteration, b.step);
   });
   marks_[At(rank)].resize(At(schedule.Marks()));
+  needed_.emplace_back(schedule.steps.size(), false);
   sources_[At(rank)].assign(schedule.operands.size(), -1);
   std::size_t cells = 0;
   for (int block = 0; block < blocks_.CountOf(rank, Buffer::kOutput); ++block) {
@@ -108,6 +112,7 @@ bool Machine::FailRace(const Turn& turn, const std::string& what) {
 bool Machine::Take(const Turn& turn) {
   const Step& step = schedules_[At(current_)].steps[At(turn.step)];
   if (step.kind == StepKind::kWait) return TakeWait(turn, step);
+  EndWaits();
   now_ = clocks_.Tick(current_);
   switch (step.kind) {
     case StepKind::kSignal:
@@ -141,15 +146,38 @@ bool Machine::TakeWait(const Turn& turn, const Step& step) {
   std::size_t saved = 0;
   if (step.peer != kAllPeers) {
     if (!HasRisen(step.peer, step, chunk, &saved)) return false;
-    clocks_.Acquire(current_, step.peer, saved);
+    Acquire(turn, step.peer, saved);
     return true;
   }
   for (int peer = 0; peer < blocks_.ranks(); ++peer)
     if (peer != current_ && !HasRisen(peer, step, chunk, &saved)) return false;
   for (int peer = 0; peer < blocks_.ranks(); ++peer)
-    if (peer != current_ && HasRisen(peer, step, chunk, &saved))
-      clocks_.Acquire(current_, peer, saved);
+    if (peer != current_ && HasRisen(peer, step, chunk, &saved)) Acquire(turn, peer, saved);
   return true;
+}
+
+void Machine::Acquire(const Turn& turn, int peer, std::size_t saved) {
+  if (with_all_clocks_) {
+    std::vector<Acquired>& acquired = acquired_[At(current_)];
+    if (acquired.empty()) before_[At(current_)] = clocks_.TimesOf(current_);
+    acquired.push_back({turn.step, peer, saved});
+  }
+  clocks_.Acquire(current_, peer, saved);
+}
+
+/// Waits that follow each other are a set: one is needed where the others, and what was known
+/// before, leave its signal open.
+void Machine::EndWaits() {
+  std::vector<Acquired>& acquired = acquired_[At(current_)];
+  for (const Acquired& wait : acquired) {
+    const Clocks::Time signalled = clocks_.SavedTimeOf(wait.saved, wait.peer);
+    bool is_known = before_[At(current_)][At(wait.peer)] >= signalled;
+    for (const Acquired& other : acquired)
+      is_known = is_known || (other.step != wait.step &&
+                              clocks_.SavedTimeOf(other.saved, wait.peer) >= signalled);
+    if (!is_known) needed_[At(current_)][At(wait.step)] = true;
+  }
+  acquired.clear();
 }
 
 bool Machine::TakeSignal(const Turn& turn, const Step& step) {

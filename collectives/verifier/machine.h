@@ -64,12 +64,21 @@ class Machine {
     int step = -1;
   };
 
+  /// What a wait acquires.
+  struct Acquired {
+    int step;
+    int peer;
+    std::size_t saved;
+  };
+
   static std::size_t At(std::int64_t index) { return static_cast<std::size_t>(index); }
 
   void Plan(int rank);
   std::int64_t LongestIn(int rank, const Slice& extent) const;
   bool Take(const Turn& turn);
   bool TakeWait(const Turn& turn, const Step& step);
+  void Acquire(const Turn& turn, int peer, std::size_t saved);
+  void EndWaits();
   bool HasRisen(int peer, const Step& step, std::int64_t chunk, std::size_t* saved) const;
   bool TakeSignal(const Turn& turn, const Step& step);
   bool TakeMove(const Turn& turn, const Step& step);
@@ -108,6 +117,12 @@ class Machine {
   std::vector<std::map<int, std::int64_t>> put_;   ///< Bytes by rank that they go to.
   std::vector<std::map<int, std::int64_t>> read_;  ///< Bytes by rank that they come from.
 
+  /// Since the last step that was no wait; only with clocks of all ranks.
+  std::vector<std::vector<Acquired>> acquired_;
+  std::vector<std::vector<Clocks::Time>> before_;  ///< What was known before the first of these.
+  std::vector<std::vector<bool>> needed_;          ///< By step: waits that ordered something.
+
+  const bool with_all_clocks_;
   int sub_slots_ = 0;  ///< One more than the greatest that is named.
   std::vector<StageCell> stages_;
   int current_ = 0;  ///< The representative whose turn it is.

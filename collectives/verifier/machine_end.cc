@@ -143,6 +143,9 @@ void Machine::Fill(Report* report) const {
     report->steps += static_cast<std::int64_t>(turns_[rank].size());
     if (!turns_[rank].empty())
       report->iterations = std::max(report->iterations, turns_[rank].back().iteration + 1);
+    for (std::size_t i = 0; i < needed_[rank].size() && with_all_clocks_; ++i)
+      if (schedules_[rank].steps[i].kind == StepKind::kWait && !needed_[rank][i])
+        report->implied_waits.push_back({static_cast<int>(rank), static_cast<int>(i)});
     report->marks = std::max(report->marks, schedules_[rank].Marks());
   }
   std::sort(report->read.begin(), report->read.end(), [](const Transfer& a, const Transfer& b) {

@@ -117,59 +117,6 @@ Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of) {
   return VerifyBuilt(problem, schedules, schedule_of);
 }
 
-std::vector<Problem> ProblemsFor(Collective collective, const Placement& placement, int root,
-                                 int parts, int depth) {
-  const int ranks = placement.ranks();
-  constexpr std::int64_t kChunk = 1024;
-  // A pipeline as deep as a long ring is not filled: CheckSteadyState speaks for any depth.
-  constexpr int kDeepest = 16;
-  const std::int64_t deep = 2 * kStageSlots + std::min(depth, kDeepest) + 1;
-  std::vector<Problem> problems;
-  const auto add = [&](std::vector<std::int64_t> sizes) {
-    problems.push_back({.collective = collective,
-                        .placement = &placement,
-                        .root = root,
-                        .chunk_bytes = kChunk,
-                        .sizes = std::move(sizes)});
-  };
-  add({deep * kChunk});
-  if (collective == Collective::kBarrier) return problems;
-  add({0});
-  add({1});
-  add({kChunk + 1});
-  const bool is_cut = collective == Collective::kAllReduce ||
-                      collective == Collective::kBroadcast || collective == Collective::kReduce;
-  if (is_cut || collective == Collective::kGather || collective == Collective::kScatter) {
-    // Ranks agree on one length, and the last parts are shorter or empty.
-    for (const std::int64_t bytes : {5 * kChunk + 3, 3 * kChunk}) {
-      std::vector<std::int64_t> sizes(static_cast<std::size_t>(is_cut ? parts : 1), bytes);
-      if (parts > 1 && is_cut) sizes.back() = bytes / 3;
-      if (parts > 2 && is_cut) {
-        sizes[sizes.size() - 1] = 0;
-        sizes[sizes.size() - 2] = bytes - 2 * kChunk - 1;
-      }
-      add(std::move(sizes));
-    }
-    return problems;
-  }
-  const auto count =
-      static_cast<std::size_t>(collective == Collective::kAllToAll ? ranks * ranks : ranks);
-  // No two alike, so that one block's bytes are not taken for another's; then blocks of 0, 1 and a
-  // few chunks, from both ends; then one long block among short ones, and one empty among long.
-  std::vector<std::int64_t> sizes(count);
-  const auto each = [&](auto&& size_of) {
-    for (std::size_t i = 0; i < count; ++i) sizes[i] = size_of(static_cast<std::int64_t>(i));
-    add(sizes);
-  };
-  const auto n = static_cast<std::int64_t>(count);
-  each([&](std::int64_t i) { return 4 * kChunk + 1 + i % kChunk; });
-  each([&](std::int64_t i) { return i % 3 * 2 * kChunk + (i % 3 == 0 ? 0 : 1 + i % 7); });
-  each([&](std::int64_t i) { return (n - 1 - i) % 4 * kChunk + (i % 2); });
-  each([&](std::int64_t i) { return i * 7 % n == 0 ? 6 * kChunk + 5 : 1; });
-  each([&](std::int64_t i) { return i * 5 % n == n - 1 ? 0 : 5 * kChunk; });
-  return problems;
-}
-
 Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
                                 const ScheduleOf& schedule_of) {
   const std::vector<Schedule> schedules = BuildAll(placement.ranks(), schedule_of);
@@ -182,7 +129,14 @@ Result<Report> VerifyThoroughly(Collective collective, const Placement& placemen
        ProblemsFor(collective, placement, root, schedules.front().parts, DepthOf(schedules))) {
     Result<Report> report = VerifyBuilt(problem, schedules, schedule_of);
     if (!report.ok()) return report;
-    if (is_first) first = std::move(report);
+    if (is_first) {
+      first = std::move(report);
+    } else {
+      std::erase_if(first.value().implied_waits, [&](const Report::StepOf& wait) {
+        const auto& others = report.value().implied_waits;
+        return std::find(others.begin(), others.end(), wait) == others.end();
+      });
+    }
     is_first = false;
   }
   return first;

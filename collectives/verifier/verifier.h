@@ -59,6 +59,14 @@ struct Report {
   std::int64_t steps = 0;            ///< Executed, each chunk counted.
   std::int64_t iterations = 0;       ///< Of the longest program.
   int marks = 0;
+  /// Up to 8 ranks: waits that order nothing which the other waits do not order already, so that
+  /// they could be left out.
+  struct StepOf {
+    int rank = 0;
+    int step = 0;
+    bool operator==(const StepOf&) const = default;
+  };
+  std::vector<StepOf> implied_waits;
   /// Reductions: every result is one pass over ranks 0 .. ranks - 1.
   bool in_rank_order = false;
   /// Reductions: a hash of the tree in which the contributions to each block are combined. Plans
@@ -84,12 +92,13 @@ struct Claim {
 Status CheckClaim(const Claim& claim, const Report& report);
 
 /// The problems that exercise a plan of `parts` parts whose pipeline is `depth` chunks deep: even
-/// blocks of enough chunks for every slot to be used twice with the pipeline full (up to 16 deep),
-/// none, a part of one, and uneven ones with blocks of 0, 1 and a few chunks.
+/// blocks of 0 to 6 chunks, and of enough for every slot to be used twice with the pipeline full
+/// (up to 16 deep); uneven ones of 0 to 6 chunks, where the collective allows them.
 std::vector<Problem> ProblemsFor(Collective collective, const Placement& placement, int root,
                                  int parts, int depth);
 
-/// Verify for all of ProblemsFor; the report is that of the first, even problem.
+/// Verify for all of ProblemsFor; the report is that of the first, even problem, with the waits
+/// that are implied in all of them.
 Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
                                 const ScheduleOf& schedule_of);
 

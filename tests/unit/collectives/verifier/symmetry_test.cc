@@ -1,8 +1,10 @@
 // Groups too large to execute every rank of: one of each orbit stands for all.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
@@ -10,6 +12,8 @@
 
 namespace tidegate {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr std::int64_t kChunk = 1024;
 
@@ -69,7 +73,70 @@ TEST_P(LargeSymmetryTest, ProvesReduceScatterOf16384Ranks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Columns, LargeSymmetryTest,
-                         ::testing::Values("column_bruck", "column_far_first"));
+                         ::testing::Values("column_bruck", "column_far_first", "column_ring"));
+
+TEST(VerifierSymmetryTest, RejectsSchedulesThatDoNotMoveWithTheirRanks) {
+  const Placement placement = Placement::Block(4, 2);
+  EXPECT_THAT(
+      VerifyOn(placement, Collective::kAllGather, "recursive_doubling", 2, 0).status().message(),
+      HasSubstr("is not what rank 0 does, moved by 2"));
+}
+
+TEST(VerifierSymmetryTest, FindsTheOneRankThatDiffers) {
+  const Placement placement = Placement::Block(4, 4);
+  const NamedAlgorithm* algorithm = FindAlgorithm(Collective::kReduceScatter, "column_ring");
+  const auto verify = [&](auto&& spoil) {
+    return Verify({.collective = Collective::kReduceScatter,
+                   .placement = &placement,
+                   .chunk_bytes = kChunk,
+                   .sizes = {5 * kChunk},
+                   .shift = 4,
+                   .compared = 0},
+                  [&](int rank) {
+                    Schedule schedule = algorithm->build({rank, 16, 0, &placement});
+                    if (rank == 13) spoil(schedule);
+                    return schedule;
+                  })
+        .status()
+        .message();
+  };
+  EXPECT_EQ(verify([](Schedule&) {}), "");
+  EXPECT_THAT(
+      verify([](Schedule& schedule) { std::swap(schedule.operands[0], schedule.operands[1]); }),
+      HasSubstr("rank 13"));
+  EXPECT_THAT(verify([](Schedule& schedule) { schedule.steps.pop_back(); }),
+              HasSubstr("rank 13 ends before rank 1 does"));
+  EXPECT_THAT(verify([](Schedule& schedule) {
+                for (Step& step : schedule.steps)
+                  if (step.kind == StepKind::kWait) ++step.lag;
+              }),
+              HasSubstr("rank 13, step 0"));
+}
+
+TEST(VerifierSymmetryTest, RejectsAShiftThatThePlacementHasNot) {
+  const Placement placement = Placement::Block(4, 2);
+  EXPECT_THAT(VerifyOn(placement, Collective::kAllGather, "ring", 1, 0).status().message(),
+              HasSubstr("a shift of 1 moves rank"));
+  EXPECT_THAT(VerifyOn(placement, Collective::kAllGather, "ring", 3, 0).status().message(),
+              HasSubstr("a shift of 3 does not divide 8 ranks"));
+}
+
+TEST(VerifierSymmetryTest, IsHowLargePlansAreVerified) {
+  const NamedAlgorithm* algorithm = FindAlgorithm(Collective::kAllReduce, "column_bruck");
+  const Placement even = Placement::Block(16, 8);
+  EXPECT_EQ(VerifyPlan(Collective::kAllReduce, even, 0,
+                       [&](int rank) { return algorithm->build({rank, 128, 0, &even}); })
+                .message(),
+            "");
+  std::vector<int> nodes(65, 0);
+  nodes[64] = 1;
+  const Placement uneven = Placement::Make(nodes).value();
+  const Status status = VerifyPlan(Collective::kAllReduce, uneven, 0, [&](int rank) {
+    return algorithm->build({rank, 65, 0, &uneven});
+  });
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("nodes of different sizes"));
+}
 
 }  // namespace
 }  // namespace tidegate

@@ -1,0 +1,112 @@
+// Which sizes of blocks a plan is tried with.
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "collectives/verifier/verifier.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::int64_t kChunk = 1024;
+/// Chunks by which every slot has been used twice: where loops begin, end, and do both at once.
+constexpr int kFewChunks = 2 * kStageSlots + 2;
+/// A pipeline as deep as a long ring is not filled: CheckSteadyState speaks for any depth.
+constexpr int kDeepest = 16;
+
+class Problems {
+ public:
+  Problems(Collective collective, const Placement& placement, int root, int parts)
+      : collective_(collective), placement_(placement), root_(root), parts_(parts) {}
+
+  void Add(std::vector<std::int64_t> sizes) {
+    made_.push_back({.collective = collective_,
+                     .placement = &placement_,
+                     .root = root_,
+                     .chunk_bytes = kChunk,
+                     .sizes = std::move(sizes)});
+  }
+
+  void AddEven(int depth) {
+    Add({(kFewChunks - 1 + std::min(depth, kDeepest)) * kChunk});
+    for (int chunks = 0; chunks <= kFewChunks; ++chunks) Add({chunks * kChunk});
+    Add({1});
+    Add({2 * kChunk + 1});
+  }
+
+  /// One tensor cut into parts of one length, of which the last that has anything may have less.
+  void AddCuts() {
+    for (const int chunks : {3, kFewChunks - 1}) {
+      for (int last = 0; last <= chunks; ++last) {
+        std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts_), chunks * kChunk);
+        sizes.back() = std::max<std::int64_t>(0, last * kChunk - 7);
+        Add(sizes);
+        if (parts_ < 3) continue;
+        std::swap(sizes.back(), sizes[sizes.size() - 2]);
+        sizes.back() = 0;
+        Add(std::move(sizes));
+      }
+    }
+  }
+
+  void AddUneven() {
+    const auto ranks = static_cast<std::size_t>(placement_.ranks());
+    const std::size_t count = collective_ == Collective::kAllToAll ? ranks * ranks : ranks;
+    const auto n = static_cast<std::int64_t>(count);
+    const auto each = [&](auto&& size_of) {
+      std::vector<std::int64_t> sizes(count);
+      for (std::size_t i = 0; i < count; ++i) sizes[i] = size_of(static_cast<std::int64_t>(i));
+      Add(std::move(sizes));
+    };
+    // No two alike, so that one block's bytes are not taken for another's; then blocks of 0, 1 and
+    // a few chunks, from both ends; then one long block among short ones, one empty among long
+    // ones; and some that nobody thought of.
+    each([&](std::int64_t i) { return 4 * kChunk + 1 + i % kChunk; });
+    each([&](std::int64_t i) { return i % 3 * 2 * kChunk + (i % 3 == 0 ? 0 : 1 + i % 7); });
+    each([&](std::int64_t i) { return (n - 1 - i) % 4 * kChunk + i % 2; });
+    each([&](std::int64_t i) { return i * 7 % n == 0 ? 6 * kChunk + 5 : 1; });
+    each([&](std::int64_t i) { return i * 5 % n == n - 1 ? 0 : 5 * kChunk; });
+    std::mt19937 random(static_cast<std::uint32_t>(count));
+    for (int i = 0; i < 6; ++i)
+      each([&](std::int64_t) {
+        return static_cast<std::int64_t>(random() % (kFewChunks * kChunk)) / 256 * 256;
+      });
+  }
+
+  std::vector<Problem> Take() { return std::move(made_); }
+
+ private:
+  const Collective collective_;
+  const Placement& placement_;
+  const int root_;
+  const int parts_;
+  std::vector<Problem> made_;
+};
+
+}  // namespace
+
+std::vector<Problem> ProblemsFor(Collective collective, const Placement& placement, int root,
+                                 int parts, int depth) {
+  Problems problems(collective, placement, root, parts);
+  problems.AddEven(depth);
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      if (parts > 1) problems.AddCuts();
+      break;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+      problems.AddUneven();
+      break;
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kBarrier:
+      break;
+  }
+  return problems.Take();
+}
+
+}  // namespace tidegate
