@@ -1,10 +1,12 @@
 #include "collectives/communicator.h"
 
+#include <limits>
 #include <utility>
 
 #include "collectives/communicator_impl.h"
 #include "collectives/generation_bootstrap.h"
 #include "collectives/interrupt.h"
+#include "collectives/planner/choices.h"
 #include "collectives/transport/loopback/loopback.h"
 #include "collectives/transport/shm/shm_transport.h"
 #include "common/log.h"
@@ -38,6 +40,16 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
       .leave_last_word = [transport, bootstrap] { transport->LeaveLastWord(*bootstrap); }};
 }
 
+AlgorithmTable TableFor(const AlgorithmChoices& choices) {
+  AlgorithmTable table = AlgorithmTable::Default();
+  for (const auto& [collective, name] : choices) {
+    table.Clear(collective);
+    table.Add(collective, std::numeric_limits<std::size_t>::max(),
+              FindAlgorithm(collective, name)->build);
+  }
+  return table;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions options) {
@@ -48,6 +60,10 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(options.rank) +
                                                     " is outside [0, " +
                                                     std::to_string(options.ranks) + ")");
+  // All ranks of a group are on one node as yet.
+  const Result<AlgorithmChoices> choices = ParseAlgorithmChoices(options.config.algo);
+  TIDEGATE_RETURN_IF_ERROR(choices.status());
+  TIDEGATE_RETURN_IF_ERROR(CheckChoices(choices.value(), Placement::OneNode(options.ranks)));
   if (options.global_ranks.empty()) {
     for (int rank = 0; rank < options.ranks; ++rank) options.global_ranks.push_back(rank);
     StatisticsRegistry::Process().SetRank(options.rank);
@@ -87,7 +103,7 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     };
   }
   return std::shared_ptr<Communicator>(
-      CommunicatorImpl::Make(std::move(options), std::move(membership), AlgorithmTable::Default()));
+      CommunicatorImpl::Make(std::move(options), std::move(membership), TableFor(choices.value())));
 }
 
 }  // namespace tidegate

@@ -136,7 +136,11 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAtta
 }
 
 const Schedule& CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) {
-  const Algorithm* algorithm = algorithms_.Choose(request.collective, MessageBytes(request));
+  // The mean of integers is that of their exact sum, which partial sums of their type do not hold.
+  static const AlgorithmTable kOnePass = AlgorithmTable::Default();
+  const bool exact = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype);
+  const Algorithm* algorithm =
+      (exact ? kOnePass : algorithms_).Choose(request.collective, MessageBytes(request));
   TIDEGATE_CHECK(algorithm != nullptr);
   std::unique_ptr<Schedule>& schedule = schedules_[{request.collective, request.root, algorithm}];
   if (schedule == nullptr)

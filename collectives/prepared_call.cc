@@ -31,6 +31,12 @@ std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
   return (hash ^ value) * 0x100000001b3;
 }
 
+std::uint64_t HashOf(const std::string& text) {
+  std::uint64_t hash = kHashSeed;
+  for (const char letter : text) hash = Mix(hash, static_cast<unsigned char>(letter));
+  return hash;
+}
+
 /// Tells ranks that cut a tensor differently.
 std::uint64_t LayoutHash(const std::vector<Block>& blocks) {
   std::uint64_t hash = kHashSeed;
@@ -200,6 +206,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
+  fingerprint.plan = HashOf(schedule.name);
   fingerprint.collective = request.collective;
   fingerprint.dtype = request.dtype;
   fingerprint.root = Rooted(request.collective) ? request.root : -1;

@@ -92,6 +92,15 @@ Setting Name(std::string_view name, std::string Config::* field, std::size_t mos
           "none", help,   set};
 }
 
+/// Read further where the algorithms are known.
+Setting Choices(std::string_view name, std::string Config::* field, std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    config.*field = value;
+    return Status();
+  };
+  return {name, "choices", "collective:algorithm with commas between them", "none", help, set};
+}
+
 /// "none", or device types separated by commas.
 Setting Devices(std::string_view name, std::string Config::* field, std::string_view help) {
   auto set = [=](std::string_view value, Config& config) {
@@ -157,6 +166,10 @@ const std::vector<Setting>& Table() {
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "
                "them at once."),
+      Choices("TIDEGATE_ALGO", &Config::algo,
+              "Algorithms to use instead of those that the planner would choose, by collective: "
+              "ag:ring,rs:direct. A name that is not there is answered with those that are. Equal on "
+              "all ranks."),
       Path("TIDEGATE_TOPO_FILE", &Config::topo_file,
            "JSON description of the machines (docs/topology.md): used instead of what is "
            "discovered, "

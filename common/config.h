@@ -22,6 +22,7 @@ struct Config {
   std::size_t stage_bytes = 1 << 20;   ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
   std::size_t stream_bytes = 8 << 20;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from.
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
+  std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.
   std::string topo_dump_file;  ///< TIDEGATE_TOPO_DUMP_FILE: where to write it; empty: nowhere.
   std::string node_id;         ///< TIDEGATE_NODE_ID; empty: the boot id.

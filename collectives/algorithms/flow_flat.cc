@@ -5,6 +5,8 @@
 // where they are not. Extra memory: 2 (p-1) chunks. Order of reduction, backwards: each hop adds
 // its own contribution and those it received, in the order of the ranks they come from, and rounds.
 
+#include <algorithm>
+
 #include "collectives/algorithms/flows.h"
 
 namespace tidegate {
@@ -15,7 +17,10 @@ Flow FlatFlow(const Placement& placement, int rank, ExchangeMaker make) {
   Flow flow{.name = exchange.name, .rank = rank, .ranks = ranks, .own = {rank}};
   flow.times = exchange.times;
   flow.ids = static_cast<int>(exchange.steps.size());
-  flow.slots = flow.back_slots = ranks == 1 ? 1 : 2 * (ranks - 1);
+  // A stage holds what its rank offers to its node beside what others put there.
+  const bool has_wire = placement.nodes() > 1;
+  const int offers = has_wire ? ranks - 1 : 0;
+  flow.slots = flow.back_slots = std::max(1, offers + ranks - 1);
   flow.back_period = (exchange.longest_stay + 2) / 2;
   for (std::size_t i = 0; i < exchange.steps.size(); ++i) {
     const ExchangeStep& step = exchange.steps[i];
@@ -23,8 +28,7 @@ Flow FlatFlow(const Placement& placement, int rank, ExchangeMaker make) {
       const bool is_wire = placement.node_of(peer) != placement.node_of(rank);
       Hop made{.time = step.time, .peer = peer, .id = static_cast<int>(i)};
       made.medium = is_wire ? Hop::Medium::kWire : Hop::Medium::kNode;
-      // A stage holds what its rank offers beside what others put there.
-      made.slot = step.offset + (is_wire ? 0 : ranks - 1);
+      made.slot = step.offset + (is_wire ? 0 : offers);
       made.back_slot = made.slot;
       made.leaf = step.is_last_hop;
       made.blocks = RunsOf(blocks);

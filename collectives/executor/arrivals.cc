@@ -86,6 +86,13 @@ Status Execution::DifferentCalls(int peer, const Fingerprint& theirs,
                       std::to_string(theirs.sequence) + " as wrong, while rank " +
                       std::to_string(rank_) + " called " + Describe(ours) +
                       "; see the error of rank " + std::to_string(peer));
+  Fingerprint same_plan = theirs;
+  same_plan.plan = ours.plan;
+  if (Matches(same_plan, ours))
+    return Status(StatusCode::kMismatch,
+                  "rank " + std::to_string(rank_) + " runs " + Describe(ours) + " by algorithm " +
+                      call_.schedule->name + ", " + transport_.DescribePeer(peer) +
+                      " by another; set TIDEGATE_ALGO equal on all ranks");
   return Status(StatusCode::kMismatch,
                 "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +
                     Describe(theirs) + ", rank " + std::to_string(rank_) + " called " +

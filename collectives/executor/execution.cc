@@ -39,7 +39,11 @@ Status Execution::Start(const Invocation& invocation) {
   const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
   chunk_bytes_ =
       slot_bytes / static_cast<std::size_t>(schedule.sub_slots) / kChunkAlignment * kChunkAlignment;
-  TIDEGATE_CHECK(chunk_bytes_ > 0);
+  if (chunk_bytes_ == 0)
+    return Status(StatusCode::kUnsupported, "algorithm " + schedule.name + " cuts a slot of " +
+                                                std::to_string(slot_bytes) + " bytes into " +
+                                                std::to_string(schedule.sub_slots) +
+                                                " parts; raise TIDEGATE_STAGE_BYTES");
   chunks_ = static_cast<std::int64_t>((longest_ + chunk_bytes_ - 1) / chunk_bytes_);
   if (chunks_ >= (std::int64_t{1} << kChunkBits) - 1)
     return Status(StatusCode::kUnsupported, "a block of " + std::to_string(longest_) +

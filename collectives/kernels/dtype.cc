@@ -37,6 +37,22 @@ std::size_t SizeOf(DataType dtype) {
   ThrowInvariantError("SizeOf: not a DataType");
 }
 
+bool IsInteger(DataType dtype) {
+  switch (dtype) {
+    case DataType::kInt8:
+    case DataType::kUint8:
+    case DataType::kInt16:
+    case DataType::kUint16:
+    case DataType::kInt32:
+    case DataType::kUint32:
+    case DataType::kInt64:
+    case DataType::kUint64:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string_view NameOf(DataType dtype) {
   switch (dtype) {
     case DataType::kFloat32:

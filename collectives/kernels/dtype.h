@@ -37,6 +37,8 @@ enum class DataType : std::uint8_t {
 std::size_t SizeOf(DataType dtype);
 /// "float32", "bfloat16", ...
 std::string_view NameOf(DataType dtype);
+/// Signed or unsigned; not bool, and not kOther1.
+bool IsInteger(DataType dtype);
 
 /// Values travel in fingerprints, too: append only.
 enum class ReduceOp : std::uint8_t {

@@ -24,6 +24,7 @@ struct Fingerprint {
   std::uint64_t elements =
       0;  ///< Of the whole collective, as c10d counts them; 0 where ranks may differ.
   std::uint64_t layout = 0;  ///< Hash of the block sizes that all ranks must agree on.
+  std::uint64_t plan = 0;    ///< Hash of the name of the algorithm that the rank is about to run.
   double factor = 1.0;       ///< PREMUL_SUM factor of this rank; ranks may differ.
   Collective collective = Collective::kBarrier;
   DataType dtype = DataType::kUint8;

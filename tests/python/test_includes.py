@@ -35,6 +35,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "collectives/algorithms": (*COMMON, "collectives/topology", "collectives/schedule"),
     # Takes schedules from whoever asks, so that it knows no algorithm.
     "collectives/simulator": (*COMMON, "collectives/topology", "collectives/schedule"),
+    "collectives/planner": (
+        *COMMON,
+        "collectives/topology",
+        "collectives/schedule",
+        "collectives/algorithms",
+    ),
     "collectives/kernels": COMMON,
     # Fingerprints name an operation and a dtype, whose types live in schedule and kernels.
     "collectives/transport": (*COMMON, "collectives/schedule", "collectives/kernels"),

@@ -238,7 +238,7 @@ TEST_P(ReduceTest, NansOfSixteenBitsAreTheSameOnEveryInstructionSet) {
   for (DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
     std::vector<std::uint16_t> baseline(all.size());
     FindReduceKernelFor(Isa::kBaseline, dtype, ReduceOp::kSum)(
-        {reinterpret_cast<std::byte*>(baseline.data()), &source, 1, all.size(), nullptr});
+        {reinterpret_cast<std::byte*>(baseline.data()), &source, 1, all.size(), nullptr, 1});
     EXPECT_EQ(ReduceAll<std::uint16_t>(dtype, ReduceOp::kSum, {all}), baseline) << NameOf(dtype);
   }
 }

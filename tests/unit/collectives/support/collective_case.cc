@@ -117,14 +117,20 @@ CollectiveRequest CaseMemory::RequestFor(int rank) {
 }
 
 std::string CaseMemory::FirstError() const {
-  for (std::size_t rank = 0; rank < expected_.size(); ++rank)
-    for (std::size_t block = 0; block < expected_[rank].size(); ++block)
-      for (std::size_t i = 0; i < expected_[rank][block].size(); ++i)
-        if (outputs_[rank][block][i] != expected_[rank][block][i])
-          return Describe(case_) + ": rank " + std::to_string(rank) + " block " +
-                 std::to_string(block) + " index " + std::to_string(i) + " is " +
-                 std::to_string(outputs_[rank][block][i]) + ", expected " +
-                 std::to_string(expected_[rank][block][i]);
+  for (int rank = 0; rank < case_.ranks; ++rank)
+    if (std::string error = ErrorOf(rank); !error.empty()) return error;
+  return "";
+}
+
+std::string CaseMemory::ErrorOf(int rank) const {
+  const auto row = static_cast<std::size_t>(rank);
+  for (std::size_t block = 0; block < expected_[row].size(); ++block)
+    for (std::size_t i = 0; i < expected_[row][block].size(); ++i)
+      if (outputs_[row][block][i] != expected_[row][block][i])
+        return Describe(case_) + ": rank " + std::to_string(rank) + " block " +
+               std::to_string(block) + " index " + std::to_string(i) + " is " +
+               std::to_string(outputs_[row][block][i]) + ", expected " +
+               std::to_string(expected_[row][block][i]);
   return "";
 }
 

@@ -31,6 +31,8 @@ class CaseMemory {
   CollectiveRequest RequestFor(int rank);
   /// Empty when every rank's outputs are right, else the first difference.
   std::string FirstError() const;
+  /// The same of one rank's outputs.
+  std::string ErrorOf(int rank) const;
 
  private:
   using Values = std::vector<std::int32_t>;

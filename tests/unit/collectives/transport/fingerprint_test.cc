@@ -22,6 +22,7 @@ TEST(FingerprintTest, CallsThatDifferDoNotMatch) {
       [](Fingerprint& call) { call.sequence = 8; },
       [](Fingerprint& call) { call.elements = 1023; },
       [](Fingerprint& call) { call.layout = 98; },
+      [](Fingerprint& call) { call.plan = 1; },
       [](Fingerprint& call) { call.collective = Collective::kReduce; },
       [](Fingerprint& call) { call.dtype = DataType::kFloat64; },
       [](Fingerprint& call) { call.reduce_op = ReduceOp::kMax; },

@@ -69,7 +69,7 @@ class RankProcess {
       body();
       NodeService::StopProcess();
       std::fflush(nullptr);
-      _exit(testing::Test::HasFailure() ? 1 : 0);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
     }
     pidfd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   }

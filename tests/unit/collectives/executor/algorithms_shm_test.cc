@@ -1,0 +1,114 @@
+// Every algorithm between processes, over real shared memory: the results bit for bit, and the
+// bytes that ranks took from and put into each other's stages.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/executor/execution.h"
+#include "collectives/prepared_call.h"
+#include "tests/unit/collectives/support/collective_case.h"
+#include "tests/unit/collectives/support/placements.h"
+#include "tests/unit/collectives/transport/shm/rank_process.h"
+
+namespace tidegate {
+namespace {
+
+using testing::AllCases;
+using testing::CaseMemory;
+using testing::CollectiveCase;
+using testing::NamedPlacement;
+using testing::PlacementsOf;
+
+/// Runs one operation of `rank` to its end.
+void RunToEnd(ShmTransport& transport, Execution& execution, const CollectiveRequest& request,
+              const Schedule& schedule, std::uint64_t sequence) {
+  PreparedCall call = Prepare(request, schedule, sequence, kTestStageBytes, 1 << 30);
+  const Status started = execution.Start(Bind(call));
+  ASSERT_TRUE(started.ok()) << started.message();
+  ASSERT_TRUE(SleepUntil(transport, [&] {
+    const Result<Execution::Outcome> outcome = execution.Advance();
+    if (outcome.ok()) return outcome.value() == Execution::Outcome::kDone;
+    ADD_FAILURE() << outcome.status().message();
+    return true;
+  })) << schedule.name;
+}
+
+/// What all ranks together take from their peers: each flow brings each block to each rank once.
+std::int64_t BytesOf(const CollectiveCase& one) {
+  std::int64_t elements = 0;
+  for (const int count : one.counts) elements += count;
+  const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(std::int32_t));
+  const int rounds = one.collective == Collective::kAllReduce ? 2 : 1;
+  return rounds * bytes * (one.ranks - 1);
+}
+
+bool IsFlow(const NamedAlgorithm& algorithm) {
+  return algorithm.name != "one_shot" && (algorithm.collective == Collective::kAllGather ||
+                                          algorithm.collective == Collective::kReduceScatter ||
+                                          algorithm.collective == Collective::kAllReduce);
+}
+
+class AlgorithmsShmTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
+  const int ranks = GetParam();
+  const char* all = std::getenv("TIDEGATE_TEST_ALL");
+  // More ranks than cores take their time: every algorithm meets every size on some placement.
+  const std::size_t every = (all != nullptr && *all != '0') || ranks < 4 ? 1 : 9;
+  const TestGroup group(ranks);
+  Board moved;
+  std::vector<std::unique_ptr<RankProcess>> processes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.push_back(std::make_unique<RankProcess>([&, rank] {
+      const std::unique_ptr<ShmTransport> transport = group.Attach(rank);
+      ASSERT_NE(transport, nullptr);
+      Execution execution(*transport, /*lane=*/0);
+      std::uint64_t sequence = 0;
+      std::size_t number = 0;
+      std::int64_t expected = 0;
+      std::int64_t other_bytes = 0;  // Of what is no flow.
+      for (const NamedPlacement& placed : PlacementsOf(ranks)) {
+        for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
+          if (!algorithm.serves(placed.placement)) continue;
+          for (const CollectiveCase& one : AllCases(ranks, 700, 3)) {
+            if (one.collective != algorithm.collective || one.root > 2) continue;
+            if (number++ % every != 0) continue;
+            CaseMemory memory(one);
+            const CollectiveRequest request = memory.RequestFor(rank);
+            const Schedule schedule = algorithm.build({.rank = rank,
+                                                       .ranks = ranks,
+                                                       .root = std::max(one.root, 0),
+                                                       .placement = &placed.placement});
+            const std::uint64_t before = execution.bytes_from_peers() + execution.bytes_to_peers();
+            ASSERT_NO_FATAL_FAILURE(
+                RunToEnd(*transport, execution, request, schedule, ++sequence));
+            ASSERT_EQ(memory.ErrorOf(rank), "") << algorithm.name << " on " << placed.name;
+            const std::uint64_t after = execution.bytes_from_peers() + execution.bytes_to_peers();
+            if (IsFlow(algorithm)) {
+              expected += BytesOf(one);
+            } else {
+              other_bytes += static_cast<std::int64_t>(after - before);
+            }
+          }
+        }
+      }
+      moved[0] += static_cast<std::int64_t>(execution.bytes_from_peers() +
+                                            execution.bytes_to_peers()) -
+                  other_bytes;
+      if (rank == 0) moved[1] = expected;
+    }));
+  }
+  for (const std::unique_ptr<RankProcess>& process : processes) ASSERT_TRUE(process->Succeeded());
+  EXPECT_EQ(moved[0], moved[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, AlgorithmsShmTest, ::testing::Range(1, 9));
+
+}  // namespace
+}  // namespace tidegate
