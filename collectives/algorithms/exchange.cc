@@ -1,5 +1,7 @@
 #include "collectives/algorithms/exchange.h"
 
+#include <ranges>
+
 #include "common/check.h"
 
 namespace tidegate {
@@ -14,9 +16,9 @@ void AddShift(Exchange& exchange, int me, int distance, const std::vector<int>& 
   step.time = exchange.times++;
   step.to = (me + distance) % members;
   step.from = (me - distance + members) % members;
-  for (auto offset = offsets.rbegin(); offset != offsets.rend(); ++offset) {
-    step.sent.push_back((me - *offset + members) % members);
-    step.received.push_back((step.from - *offset + members) % members);
+  for (const int offset : std::views::reverse(offsets)) {
+    step.sent.push_back((me - offset + members) % members);
+    step.received.push_back((step.from - offset + members) % members);
   }
   if (!exchange.steps.empty()) {
     const ExchangeStep& before = exchange.steps.back();

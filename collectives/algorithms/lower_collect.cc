@@ -53,9 +53,9 @@ class Collector {
   };
 
   const std::vector<Child>& ChildrenOf(int block) const {
-    static const std::vector<Child> kNone;
+    static const std::vector<Child> none;
     const auto found = children_of_.find(block);
-    return found == children_of_.end() ? kNone : found->second;
+    return found == children_of_.end() ? none : found->second;
   }
 
   /// Whether a slice can continue from one block to the next in every operand.

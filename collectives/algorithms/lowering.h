@@ -83,6 +83,7 @@ class HopGroups {
 
 inline std::vector<const Hop*> ByTime(const std::vector<Hop>& hops, bool latest_first = false) {
   std::vector<const Hop*> sorted;
+  sorted.reserve(hops.size());
   for (const Hop& hop : hops) sorted.push_back(&hop);
   std::stable_sort(sorted.begin(), sorted.end(), [&](const Hop* a, const Hop* b) {
     return latest_first ? b->time < a->time : a->time < b->time;

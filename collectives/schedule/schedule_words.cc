@@ -114,7 +114,7 @@ bool ReadChunk(std::string_view word, std::int8_t& offset) {
   if (!Take(word, "c")) return false;
   std::int32_t read = 0;
   if (!word.empty()) {
-    const bool is_later = word.starts_with("+");
+    const bool is_later = word.starts_with('+');
     if (is_later) word.remove_prefix(1);
     if (!ReadNumber(word, read) || read < -INT8_MAX || read > INT8_MAX || is_later != (read > 0))
       return false;

@@ -86,7 +86,7 @@ TEST(SchedulesTest, OfEveryPlacementPassTheCheckAndReadBackAsEqual) {
     for (const auto& [name, placement] : testing::PlacementsOf(ranks))
       for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
         if (!algorithm.serves(placement)) continue;
-        for (int rank = 0; rank < ranks; ++rank) {
+        for (int rank = 0; rank < ranks; rank += ranks > 4 ? 3 : 1) {
           const Schedule schedule = algorithm.build(
               {.rank = rank, .ranks = ranks, .root = ranks / 2, .placement = &placement});
           for (const Result<Schedule>& read :
