@@ -1,0 +1,204 @@
+// Prints the table of docs/scale.md: all-gather and reduce-scatter, column first against a flat
+// ring, on clusters that nobody here has.
+//
+//   tidegate_scale [ranks ...] > table.md     # 1024 16384 65536
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bench/scale/scenarios.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/simulator/simulator.h"
+#include "common/check.h"
+
+namespace tidegate::scale {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kSizes[] = {kMiB, 64 * kMiB, 1024 * kMiB, 4096 * kMiB, 16384 * kMiB};
+/// Chunkings that need more are not considered.
+constexpr std::uint64_t kMostStageBytes = 4096 * kMiB;
+/// A shard is not cut into smaller ones.
+constexpr std::uint64_t kLeastChunkBytes = 1024;
+constexpr double kCoreBps = 2.4e12;
+
+struct Run {
+  Simulation simulation;
+  std::string algorithm;
+};
+
+struct Totals {
+  std::int64_t events = 0;
+  std::int64_t steps = 0;
+  int runs = 0;
+  double seconds = 0;
+} totals;
+
+class Bench {
+ public:
+  Bench(const Topology& topology, int orbit)
+      : topology_(topology), simulator_(Make(topology, orbit)) {}
+
+  /// The faster one of `best` and `name`, which is also added to if it is the first.
+  void Try(Collective collective, const std::string& name, std::uint64_t bytes, int chunks,
+           std::vector<Run>& best) {
+    const NamedAlgorithm* const algorithm = FindAlgorithm(collective, name);
+    if (algorithm == nullptr || !algorithm->serves(topology_.placement())) return;
+    const auto schedule = [&](int rank) {
+      return algorithm->build(
+          {.rank = rank, .ranks = topology_.ranks(), .placement = &topology_.placement()});
+    };
+    const std::uint64_t block = bytes / static_cast<std::uint64_t>(topology_.ranks());
+    const auto parts = static_cast<std::uint64_t>(chunks);
+    const std::uint64_t chunk = ((block + parts - 1) / parts + 63) / 64 * 64;
+    const auto sub_slots = static_cast<std::uint64_t>(schedule(0).sub_slots);
+    const std::uint64_t slots = chunks == 1 ? 1 : 2;
+    if (slots * sub_slots * std::min(chunk, block) > kMostStageBytes) return;
+    if (chunks > 1 && chunk < kLeastChunkBytes) return;
+    SimulationInput input;
+    input.schedule = schedule;
+    input.blocks = {{block}};
+    input.chunk_bytes = chunk;
+    const auto begin = std::chrono::steady_clock::now();
+    Result<Simulation> result = simulator_.Run(input);
+    const double wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    TIDEGATE_CHECK(result.ok());
+    totals.events += result.value().events;
+    totals.steps += result.value().steps;
+    totals.seconds += wall;
+    ++totals.runs;
+    if (wall > 5)
+      std::fprintf(stderr, "  %s %s of %llu MiB in %d: %.0f s\n",
+                   std::string(NameOf(collective)).c_str(), name.c_str(),
+                   static_cast<unsigned long long>(bytes / kMiB), chunks, wall);
+    if (best.empty() || result.value().seconds < best[0].simulation.seconds)
+      best = {{std::move(result).value(), name}};
+  }
+
+ private:
+  static Simulator Make(const Topology& topology, int orbit) {
+    SimulatorOptions options;
+    options.rates.core_Bps = kCoreBps;
+    options.orbit = orbit;
+    Result<Simulator> simulator = Simulator::Make(topology, options);
+    TIDEGATE_CHECK(simulator.ok());
+    return std::move(simulator).value();
+  }
+
+  const Topology& topology_;
+  Simulator simulator_;
+};
+
+std::string Time(double seconds) {
+  char text[32];
+  if (seconds < 1e-3) {
+    std::snprintf(text, sizeof text, "%.0f us", seconds * 1e6);
+  } else {
+    std::snprintf(text, sizeof text, seconds < 0.1 ? "%.2f ms" : "%.0f ms", seconds * 1e3);
+  }
+  return text;
+}
+
+std::string Bytes(double bytes) {
+  char text[32];
+  if (bytes < 1e6) {
+    std::snprintf(text, sizeof text, "%.0f KB", bytes / 1e3);
+  } else {
+    std::snprintf(text, sizeof text, "%.0f MB", bytes / 1e6);
+  }
+  return text;
+}
+
+std::string Size(std::uint64_t bytes) {
+  return bytes < 1024 * kMiB ? std::to_string(bytes / kMiB) + " MB"
+                             : std::to_string(bytes / (1024 * kMiB)) + " GB";
+}
+
+/// The flat ring in as few chunks as its stage allows: more only cost it latency.
+std::vector<Run> Ring(Bench& bench, Collective collective, std::uint64_t bytes) {
+  std::vector<Run> best;
+  for (int chunks = 1; best.empty() && chunks <= 1024; chunks *= 2)
+    bench.Try(collective, "ring", bytes, chunks, best);
+  return best;
+}
+
+void PrintRow(const Scenario& scenario, Collective collective, std::uint64_t bytes, const Run& run,
+              const Run& ring) {
+  const Simulation& made = run.simulation;
+  const double block = static_cast<double>(bytes) / scenario.topology.ranks();
+  const Bound bound =
+      BoundFor(scenario.topology, collective, {{static_cast<std::uint64_t>(block)}});
+  const double nodes_bytes = static_cast<double>(bytes) * scenario.topology.nodes();
+  std::printf("| %s | %s | %s | %s | %lld | %s | %.1f%% | %s | %.1fx | %.2f / %.2f / %.2f | %s |\n",
+              scenario.name.c_str(), std::string(NameOf(collective)).c_str(), Size(bytes).c_str(),
+              run.algorithm.c_str(), static_cast<long long>(made.chunks),
+              Time(made.seconds).c_str(), 100 * bound.seconds / made.seconds,
+              Time(ring.simulation.seconds).c_str(), ring.simulation.seconds / made.seconds,
+              made.tier_bytes[1] / nodes_bytes, made.tier_bytes[2] / nodes_bytes,
+              made.tier_bytes[3] / nodes_bytes,
+              Bytes(static_cast<double>(made.peak_stage_bytes)).c_str());
+  std::fflush(stdout);
+}
+
+void PrintTable(int ranks) {
+  std::printf("\n### %d ranks\n\n", ranks);
+  std::printf(
+      "| cluster | collective | S | algorithm | chunks | time | of bound | flat ring | ratio | "
+      "node / leaf / spine | stage |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
+  std::map<std::tuple<std::string, Collective, std::uint64_t>, Run> rings;
+  std::string notes;
+  for (const Scenario& scenario : ScenariosOf(ranks)) {
+    std::fprintf(stderr, "%d ranks, %s\n", ranks, scenario.name.c_str());
+    if (!scenario.approximation.empty())
+      notes += "- " + scenario.name + " is approximated: " + scenario.approximation + ".\n";
+    Bench bench(scenario.topology, scenario.orbit);
+    Bench ring_bench(scenario.ring_topology, scenario.ring_orbit);
+    const int actors = scenario.orbit == 0 ? ranks : scenario.orbit;
+    for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+      for (const std::uint64_t bytes : kSizes) {
+        std::vector<Run> best;
+        for (const char* name : {"column_bruck", "column_far_first"})
+          for (const int chunks : {1, 4, 16, 64})
+            if (actors * chunks <= 1 << 14) bench.Try(collective, name, bytes, chunks, best);
+        // Many messages: only where they are long, and few enough to be simulated in a minute.
+        const std::int64_t messages = std::int64_t{actors} * ranks / kRanksPerNode;
+        const std::uint64_t least = (messages >> 18) > 0 ? 4096 * kMiB : 1024 * kMiB;
+        for (const int chunks : {1, 2, 4, 8})
+          if (bytes >= least && messages * chunks <= std::int64_t{1} << 19)
+            bench.Try(collective, "column_ring", bytes, chunks, best);
+        const auto key = std::tuple(scenario.ring, collective, bytes);
+        if (!rings.contains(key)) rings[key] = Ring(ring_bench, collective, bytes)[0];
+        PrintRow(scenario, collective, bytes, best[0], rings[key]);
+      }
+    }
+  }
+  std::printf("\n%s", notes.c_str());
+}
+
+}  // namespace
+}  // namespace tidegate::scale
+
+int main(int argc, char** argv) {
+  std::vector<int> counts;
+  for (int i = 1; i < argc; ++i) counts.push_back(std::atoi(argv[i]));
+  if (counts.empty()) counts = {1024, 16384, 65536};
+  for (const int ranks : counts) {
+    if (ranks < 512 || ranks % 256 != 0) {
+      std::fprintf(stderr, "tidegate_scale: %d ranks; a multiple of 256, at least 512\n", ranks);
+      return 2;
+    }
+    tidegate::scale::PrintTable(ranks);
+  }
+  const auto& totals = tidegate::scale::totals;
+  std::printf("\n%d simulations, %.3g steps, %.3g events, %.0f s: %.2g events/s.\n", totals.runs,
+              static_cast<double>(totals.steps), static_cast<double>(totals.events), totals.seconds,
+              static_cast<double>(totals.events) / totals.seconds);
+  return 0;
+}
