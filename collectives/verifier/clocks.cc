@@ -49,6 +49,10 @@ Clocks::Clocks(Orbit orbit, std::span<const Schedule> schedules, bool with_all)
           tracked.insert(orbit_.Forward(user, orbit_.ShiftOf(owner)));
       tracked_[i].assign(tracked.begin(), tracked.end());
     }
+    has_all_ = orbit_.is_trivial() &&
+               std::all_of(tracked_.begin(), tracked_.end(), [&](const std::vector<int>& tracked) {
+                 return tracked.size() == count;
+               });
   }
   for (std::size_t i = 0; i < count; ++i) {
     times_.emplace_back(tracked_[i].size(), 0);

@@ -44,7 +44,7 @@ class Clocks {
   const std::vector<std::pair<int, int>>& EntriesShared(int representative, int peer);
 
   const Orbit orbit_;
-  const bool has_all_;
+  bool has_all_;                           ///< Entry i is that of rank i.
   std::vector<std::vector<int>> tracked_;  ///< By representative: ranks, ascending.
   std::vector<std::vector<Time>> times_;   ///< By representative: of its tracked ranks.
   std::vector<std::size_t> self_;          ///< By representative: its own entry.

@@ -316,17 +316,17 @@ bool Machine::Write(const Turn& turn, const Slice& slice, int i, std::int64_t by
   StageCell& cell = CellOf(slice, i, turn.chunk);
   const int by = orbit_.ShiftOf(slice.owner);
   if (!cell.value.is_nothing()) {
-    const std::string held = values_.Describe(values_.Moved(cell.value, by));
+    const auto held = [&] { return values_.Describe(values_.Moved(cell.value, by)); };
     if (!IsOver(cell.write, slice.owner))
       return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
                                 NameOfAccess(cell.write, slice.owner) + " may be writing it");
     if (cell.reads.empty())
-      return Fail(turn, "overwrites " + TextOf(slice, i) + ", which holds " + held +
+      return Fail(turn, "overwrites " + TextOf(slice, i) + ", which holds " + held() +
                             " that nobody has read");
     for (const Access& access : cell.reads)
       if (!IsOver(access, slice.owner))
         return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
-                                  NameOfAccess(access, slice.owner) + " may be reading " + held);
+                                  NameOfAccess(access, slice.owner) + " may be reading " + held());
   }
   cell.value = values_.Moved(value, orbit_.Inverse(by));
   cell.value.bytes = static_cast<int>(bytes);

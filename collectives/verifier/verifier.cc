@@ -50,7 +50,8 @@ Status CheckOthers(const Problem& problem, const std::vector<Schedule>& schedule
   return Status();
 }
 
-/// `schedules`: of the representatives, which have passed CheckStructures.
+/// All but the steady state, which is the same for all problems. `schedules`: of the
+/// representatives, which have passed CheckStructures.
 Result<Report> VerifyBuilt(const Problem& problem, const std::vector<Schedule>& schedules,
                            const ScheduleOf& schedule_of) {
   Result<Blocks> made = Blocks::Make(problem, schedules.front().parts);
@@ -70,7 +71,6 @@ Result<Report> VerifyBuilt(const Problem& problem, const std::vector<Schedule>& 
     status = machine->Run();
     if (!machine->raced()) break;
   }
-  if (status.ok()) status = CheckSteadyState(orbit, schedules);
   if (!status.ok()) {
     // What went wrong makes no sense where the others do something else.
     TIDEGATE_RETURN_IF_ERROR(CheckOthers(problem, schedules, nullptr, blocks, orbit, schedule_of));
@@ -114,7 +114,11 @@ Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of) {
       BuildAll(problem.shift > 0 ? problem.shift : ranks, schedule_of);
   TIDEGATE_RETURN_IF_ERROR(CheckStructures(problem, schedules));
   TIDEGATE_RETURN_IF_ERROR(CheckRoom(schedules));
-  return VerifyBuilt(problem, schedules, schedule_of);
+  Result<Report> report = VerifyBuilt(problem, schedules, schedule_of);
+  if (report.ok())
+    TIDEGATE_RETURN_IF_ERROR(
+        CheckSteadyState(Orbit(ranks, static_cast<int>(schedules.size())), schedules));
+  return report;
 }
 
 Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
@@ -139,6 +143,8 @@ Result<Report> VerifyThoroughly(Collective collective, const Placement& placemen
     }
     is_first = false;
   }
+  const int ranks = placement.ranks();
+  TIDEGATE_RETURN_IF_ERROR(CheckSteadyState(Orbit(ranks, ranks), schedules));
   return first;
 }
 
@@ -146,19 +152,24 @@ Status VerifyPlan(Collective collective, const Placement& placement, int root,
                   const ScheduleOf& schedule_of) {
   if (placement.ranks() <= kMaxFullyVerifiedRanks)
     return VerifyThoroughly(collective, placement, root, schedule_of).status();
-  if (!placement.is_even())
-    return Status(StatusCode::kUnsupported,
-                  "plans for " + std::to_string(placement.ranks()) +
-                      " ranks are verified by symmetry, which nodes of different sizes have not");
   // Slots repeat after kStageSlots chunks; that longer pipelines do not get stuck is shown for any.
-  return Verify({.collective = collective,
-                 .placement = &placement,
-                 .root = root,
-                 .chunk_bytes = 1024,
-                 .sizes = {(2 * kStageSlots + 1) * 1024},
-                 .shift = placement.ranks_on_largest_node()},
-                schedule_of)
-      .status();
+  Problem problem{.collective = collective,
+                  .placement = &placement,
+                  .root = root,
+                  .chunk_bytes = 1024,
+                  .sizes = {(2 * kStageSlots + 1) * 1024},
+                  .shift = placement.ranks_on_largest_node()};
+  Status status = Verify(problem, schedule_of).status();
+  if (status.ok()) return status;
+  // Perhaps it is only the symmetry that is missing.
+  constexpr std::size_t kMostSteps = std::size_t{1} << 22;
+  const auto ranks = static_cast<std::size_t>(placement.ranks());
+  if (schedule_of(root).steps.size() > kMostSteps / ranks)
+    return Status(StatusCode::kUnsupported, "too many steps to execute all of " +
+                                                std::to_string(ranks) +
+                                                " ranks, and by symmetry: " + status.message());
+  problem.shift = 0;
+  return Verify(problem, schedule_of).status();
 }
 
 }  // namespace tidegate

@@ -121,21 +121,34 @@ TEST(VerifierSymmetryTest, RejectsAShiftThatThePlacementHasNot) {
               HasSubstr("a shift of 3 does not divide 8 ranks"));
 }
 
+Status VerifyLarge(const Placement& placement, Collective collective, const std::string& name,
+                   void (*spoil)(Schedule&) = nullptr) {
+  const NamedAlgorithm* algorithm = FindAlgorithm(collective, name);
+  return VerifyPlan(collective, placement, 0, [&](int rank) {
+    Schedule schedule = algorithm->build({rank, placement.ranks(), 0, &placement});
+    if (spoil != nullptr) spoil(schedule);
+    return schedule;
+  });
+}
+
 TEST(VerifierSymmetryTest, IsHowLargePlansAreVerified) {
-  const NamedAlgorithm* algorithm = FindAlgorithm(Collective::kAllReduce, "column_bruck");
-  const Placement even = Placement::Block(16, 8);
-  EXPECT_EQ(VerifyPlan(Collective::kAllReduce, even, 0,
-                       [&](int rank) { return algorithm->build({rank, 128, 0, &even}); })
-                .message(),
-            "");
+  const Placement placement = Placement::Block(16, 8);
+  EXPECT_EQ(VerifyLarge(placement, Collective::kAllReduce, "column_bruck").message(), "");
+  EXPECT_EQ(VerifyLarge(placement, Collective::kAllGather, "direct").message(), "");
+  EXPECT_THAT(VerifyLarge(placement, Collective::kAllGather, "column_bruck",
+                          [](Schedule& schedule) { schedule.steps.pop_back(); })
+                  .message(),
+              HasSubstr("column_bruck rank 0"));
+}
+
+TEST(VerifierSymmetryTest, IsNotNeededWhereAllRanksCanBeExecuted) {
   std::vector<int> nodes(65, 0);
   nodes[64] = 1;
   const Placement uneven = Placement::Make(nodes).value();
-  const Status status = VerifyPlan(Collective::kAllReduce, uneven, 0, [&](int rank) {
-    return algorithm->build({rank, 65, 0, &uneven});
-  });
-  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(status.message(), HasSubstr("nodes of different sizes"));
+  EXPECT_EQ(VerifyLarge(uneven, Collective::kReduceScatter, "column_ring").message(), "");
+  const Placement even = Placement::Block(16, 8);
+  EXPECT_EQ(VerifyLarge(even, Collective::kBroadcast, "tree").message(), "");
+  EXPECT_EQ(VerifyLarge(even, Collective::kAllGather, "recursive_doubling").message(), "");
 }
 
 }  // namespace
