@@ -37,6 +37,9 @@ struct NamedAlgorithm {
   std::string name;
   /// Whether it can run among ranks so placed.
   bool (*serves)(const Placement& placement) = nullptr;
+  /// Every result is one pass over the inputs of ranks 0 .. p-1: algorithms of which this is true
+  /// give equal bits.
+  bool in_one_pass = false;
   Algorithm build;
 };
 /// All there are, in the order in which equals are preferred.

@@ -31,16 +31,16 @@ Algorithm WithPlacement(Build build) {
 
 /// all_gather, its transpose, and both after each other.
 void AddFlow(std::vector<NamedAlgorithm>& all, const std::string& name,
-             bool (*serves)(const Placement&), const FlowMaker& make) {
-  all.push_back({Collective::kAllGather, name, serves,
+             bool (*serves)(const Placement&), const FlowMaker& make, bool in_one_pass = false) {
+  all.push_back({Collective::kAllGather, name, serves, in_one_pass,
                  WithPlacement([make](const Placement& placement, const AlgorithmInput& input) {
                    return Spread(make(placement, input.rank), Collective::kAllGather);
                  })});
-  all.push_back({Collective::kReduceScatter, name, serves,
+  all.push_back({Collective::kReduceScatter, name, serves, in_one_pass,
                  WithPlacement([make](const Placement& placement, const AlgorithmInput& input) {
                    return Collect(make(placement, input.rank), Collective::kReduceScatter);
                  })});
-  all.push_back({Collective::kAllReduce, name, serves,
+  all.push_back({Collective::kAllReduce, name, serves, in_one_pass,
                  WithPlacement([make](const Placement& placement, const AlgorithmInput& input) {
                    return CollectAndSpread(make(placement, input.rank));
                  })});
@@ -58,7 +58,7 @@ std::vector<NamedAlgorithm> MakeAll() {
                                      {"recursive_doubling", RecursiveDoublingExchange, true},
                                      {"pairwise", PairwiseExchange, false}};
   std::vector<NamedAlgorithm> all;
-  AddFlow(all, "direct", Always, DirectFlow);
+  AddFlow(all, "direct", Always, DirectFlow, /*in_one_pass=*/true);
   for (const NamedExchange& exchange : exchanges) {
     const ExchangeMaker make = exchange.make;
     const bool powers = exchange.needs_power_of_two;
@@ -77,21 +77,21 @@ std::vector<NamedAlgorithm> MakeAll() {
         all, std::string("leader_") + exchange.name, powers ? WithPowerOfTwoNodes : OnSeveralNodes,
         [make](const Placement& placement, int rank) { return LeaderFlow(placement, rank, make); });
   }
-  all.push_back({Collective::kAllReduce, "one_shot", OnOneNode, AllReduceOneShot});
-  all.push_back({Collective::kBroadcast, "tree", Always,
+  all.push_back({Collective::kAllReduce, "one_shot", OnOneNode, true, AllReduceOneShot});
+  all.push_back({Collective::kBroadcast, "tree", Always, false,
                  WithPlacement([](const Placement& placement, const AlgorithmInput& input) {
                    return Spread(TreeFlow(placement, input.rank, input.root),
                                  Collective::kBroadcast);
                  })});
-  all.push_back({Collective::kReduce, "two_shot", OnOneNode, ReduceTwoShot});
-  all.push_back({Collective::kReduce, "tree", Always,
+  all.push_back({Collective::kReduce, "two_shot", OnOneNode, true, ReduceTwoShot});
+  all.push_back({Collective::kReduce, "tree", Always, false,
                  WithPlacement([](const Placement& placement, const AlgorithmInput& input) {
                    return Collect(TreeFlow(placement, input.rank, input.root), Collective::kReduce);
                  })});
-  all.push_back({Collective::kGather, "direct", OnOneNode, GatherDirect});
-  all.push_back({Collective::kScatter, "direct", OnOneNode, ScatterDirect});
-  all.push_back({Collective::kAllToAll, "direct", OnOneNode, AllToAllDirect});
-  all.push_back({Collective::kBarrier, "arrival", Always, BarrierArrival});
+  all.push_back({Collective::kGather, "direct", OnOneNode, false, GatherDirect});
+  all.push_back({Collective::kScatter, "direct", OnOneNode, false, ScatterDirect});
+  all.push_back({Collective::kAllToAll, "direct", OnOneNode, false, AllToAllDirect});
+  all.push_back({Collective::kBarrier, "arrival", Always, false, BarrierArrival});
   return all;
 }
 

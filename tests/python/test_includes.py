@@ -40,6 +40,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "collectives/topology",
         "collectives/schedule",
         "collectives/algorithms",
+        "collectives/simulator",
     ),
     "collectives/kernels": COMMON,
     # Fingerprints name an operation and a dtype, whose types live in schedule and kernels.

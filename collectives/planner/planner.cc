@@ -1,0 +1,293 @@
+#include "collectives/planner/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "common/units.h"
+
+namespace tidegate {
+namespace {
+
+/// How much slower than the fastest counts as equal: less than models are true to.
+constexpr double kAsGood = 1.02;
+/// Chunks beyond a full pipeline of which the steady pace is taken.
+constexpr int kSteadyChunks = 8;
+
+/// Which order of reduction an algorithm has: equal names, equal bits.
+std::string_view OrderOf(const NamedAlgorithm& algorithm) {
+  return algorithm.in_one_pass ? "ranks" : std::string_view(algorithm.name);
+}
+
+bool Reduces(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
+         collective == Collective::kReduce;
+}
+
+/// Sizes of the blocks of a call of `bytes`, in multiples of 16 bytes as benchmarks use them.
+BlockSizes BlocksOf(Collective collective, std::uint64_t bytes, int ranks) {
+  const auto p = static_cast<std::uint64_t>(ranks);
+  switch (collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+      return {{(bytes + p - 1) / p}};
+    case Collective::kBarrier:
+      return {};
+    default:
+      return {{bytes}};
+  }
+}
+
+std::uint64_t MiddleOf(int size_class) {
+  if (size_class == 0) return 0;
+  const std::uint64_t least = std::uint64_t{1} << (size_class - 1);
+  return least + least / 2;
+}
+
+/// Ranks that stand for all where the machine allows it: those of a node.
+int OrbitOf(const Topology& topology) {
+  const Placement& placement = topology.placement();
+  if (!placement.is_even() || placement.nodes() < 3) return 0;
+  for (int rank = 0; rank < placement.ranks(); ++rank)
+    if (placement.node_of(rank) != rank / placement.ranks_on_largest_node()) return 0;
+  return placement.ranks_on_largest_node();
+}
+
+}  // namespace
+
+struct Planner::State {
+  using Key = std::uint64_t;
+
+  State(const Topology& the_topology, PlannerOptions the_options)
+      : topology(the_topology), options(std::move(the_options)) {}
+
+  /// The simulator of every rank, or of an orbit where schedules and machine have one.
+  Result<Simulator*> Exact() {
+    if (!exact) {
+      Result<Simulator> made = Simulator::Make(topology, {.rates = options.rates});
+      if (!made.ok()) return made.status();
+      exact = std::make_unique<Simulator>(std::move(made).value());
+    }
+    return exact.get();
+  }
+  Simulator* Orbit() {
+    if (tried_orbit) return orbit.get();
+    tried_orbit = true;
+    const int shift = OrbitOf(topology);
+    if (shift == 0) return nullptr;
+    Result<Simulator> made =
+        Simulator::Make(topology, {.rates = options.rates, .striped = true, .orbit = shift});
+    if (made.ok()) orbit = std::make_unique<Simulator>(std::move(made).value());
+    return orbit.get();
+  }
+
+  Result<Simulation> Run(const SimulationInput& input) {
+    if (Simulator* simulator = Orbit(); simulator != nullptr) {
+      // Schedules that are not alike after a shift, such as those of a root, are run in full.
+      Result<Simulation> run = simulator->Run(input);
+      if (run.ok()) return run;
+    }
+    Result<Simulator*> simulator = Exact();
+    if (!simulator.ok()) return simulator.status();
+    return simulator.value()->Run(input);
+  }
+
+  Result<double> Price(const NamedAlgorithm& algorithm, std::uint64_t bytes, int root);
+  Result<Decision> Make(const PlanRequest& request);
+  Bound BoundOf(Collective collective, std::uint64_t bytes, int root);
+
+  const Topology& topology;
+  const PlannerOptions options;
+  std::unique_ptr<Simulator> exact;
+  std::unique_ptr<Simulator> orbit;
+  bool tried_orbit = false;
+  std::unordered_map<Key, std::unique_ptr<Decision>> decisions;
+};
+
+Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint64_t bytes,
+                                     int root) {
+  const Placement& placement = topology.placement();
+  const auto build = [&](int rank) {
+    return algorithm.build(
+        {.rank = rank, .ranks = placement.ranks(), .root = root, .placement = &placement});
+  };
+  const Schedule first = build(0);
+  SimulationInput input;
+  input.schedule = build;
+  input.blocks = BlocksOf(algorithm.collective, bytes, placement.ranks());
+  input.slot_bytes = options.slot_bytes;
+  const std::size_t chunk =
+      options.slot_bytes / static_cast<std::size_t>(std::max(1, first.sub_slots)) / 64 * 64;
+  if (chunk == 0)
+    return Status(StatusCode::kUnsupported, "needs stages of more than " +
+                                                FormatBytes(2 * options.slot_bytes) +
+                                                " (TIDEGATE_STAGE_BYTES)");
+  const auto simulate = [&](std::uint64_t total) -> Result<double> {
+    input.blocks = BlocksOf(algorithm.collective, total, placement.ranks());
+    Result<Simulation> run = Run(input);
+    if (!run.ok()) return run.status();
+    return run.value().seconds;
+  };
+  if (input.blocks.bytes.empty()) return simulate(bytes);
+
+  // A pipeline is full after as many chunks as it is deep; from there on each chunk takes as long
+  // as the one before.
+  const std::uint64_t block = input.blocks.bytes.front() / static_cast<std::uint64_t>(first.parts);
+  const auto chunks = static_cast<std::int64_t>((block + chunk - 1) / chunk);
+  const std::int64_t full = 2 * (first.MaxLag() / first.period + 1) + 4;
+  if (chunks <= full + kSteadyChunks) return simulate(bytes);
+  const double per_chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
+  const auto bytes_of = [&](std::int64_t count) {
+    return static_cast<std::uint64_t>(per_chunk * static_cast<double>(count));
+  };
+  const Result<double> near = simulate(bytes_of(full));
+  if (!near.ok()) return near.status();
+  const Result<double> far = simulate(bytes_of(full + kSteadyChunks));
+  if (!far.ok()) return far.status();
+  const double pace = (far.value() - near.value()) / kSteadyChunks;
+  return far.value() + pace * static_cast<double>(chunks - full - kSteadyChunks);
+}
+
+Bound Planner::State::BoundOf(Collective collective, std::uint64_t bytes, int root) {
+  return BoundFor(topology, collective, BlocksOf(collective, bytes, topology.ranks()), root);
+}
+
+Result<Decision> Planner::State::Make(const PlanRequest& request) {
+  const Placement& placement = topology.placement();
+  Decision decision;
+  const int size_class = SizeClass(request.bytes);
+  decision.priced_bytes = MiddleOf(size_class);
+  decision.bound = BoundOf(request.collective, decision.priced_bytes, request.root);
+  const auto forced = options.forced.find(request.collective);
+  std::vector<Candidate> excluded;
+  for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
+    if (algorithm.collective != request.collective) continue;
+    if (!algorithm.serves(placement)) continue;
+    Candidate candidate;
+    candidate.algorithm = &algorithm;
+    if (request.in_one_pass && !algorithm.in_one_pass) {
+      candidate.excluded = "reduces in several passes";
+    } else if (Result<double> price = Price(algorithm, decision.priced_bytes, request.root);
+               !price.ok()) {
+      candidate.excluded = price.status().message();
+    } else {
+      candidate.seconds = price.value();
+      const auto measured = options.measured.find({request.collective, algorithm.name, size_class});
+      if (measured != options.measured.end()) candidate.measured_seconds = measured->second;
+    }
+    (candidate.excluded.empty() ? decision.candidates : excluded).push_back(std::move(candidate));
+  }
+  std::stable_sort(decision.candidates.begin(), decision.candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  if (decision.candidates.empty())
+    return Status(StatusCode::kUnsupported, "no algorithm serves " +
+                                                std::string(NameOf(request.collective)) + " on " +
+                                                std::to_string(placement.nodes()) + " nodes");
+  // Of those that are as good as the fastest, the first of the catalogue: the simplest.
+  const double best = decision.candidates.front().seconds;
+  const Candidate* chosen =
+      &*std::min_element(decision.candidates.begin(), decision.candidates.end(),
+                         [&](const Candidate& a, const Candidate& b) {
+                           const bool a_is_late = a.seconds > best * kAsGood;
+                           const bool b_is_late = b.seconds > best * kAsGood;
+                           return a_is_late != b_is_late ? b_is_late : a.algorithm < b.algorithm;
+                         });
+  const std::string_view order = OrderOf(*chosen->algorithm);
+  std::string how = (chosen->seconds == best ? "fastest of " : "as fast as any of ") +
+                    std::to_string(decision.candidates.size()) + " candidates";
+  for (const Candidate& candidate : decision.candidates) {
+    if (candidate.measured_seconds == 0) continue;
+    if (Reduces(request.collective) && OrderOf(*candidate.algorithm) != order) continue;
+    if (chosen->measured_seconds == 0 || candidate.measured_seconds < chosen->measured_seconds) {
+      chosen = &candidate;
+      how = "fastest as measured";
+    }
+  }
+  if (forced != options.forced.end()) {
+    const auto named = std::find_if(
+        decision.candidates.begin(), decision.candidates.end(),
+        [&](const Candidate& candidate) { return candidate.algorithm->name == forced->second; });
+    if (named != decision.candidates.end()) {
+      chosen = &*named;
+      how = "forced by TIDEGATE_ALGO";
+    }
+  }
+  decision.algorithm = chosen->algorithm;
+  decision.reason = how;
+  if (decision.bound.seconds > 0 && chosen->seconds > 0) {
+    char share[48];
+    std::snprintf(share, sizeof share, ", %.0f%% of the bound",
+                  100 * decision.bound.seconds / chosen->seconds);
+    decision.reason += share;
+  }
+  decision.candidates.insert(decision.candidates.end(), excluded.begin(), excluded.end());
+  return decision;
+}
+
+Planner::Planner(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Planner::Planner(Planner&&) noexcept = default;
+Planner::~Planner() = default;
+
+Result<Planner> Planner::Make(const Topology& topology, PlannerOptions options) {
+  TIDEGATE_RETURN_IF_ERROR(CheckChoices(options.forced, topology.placement()));
+  return Planner(std::make_unique<State>(topology, std::move(options)));
+}
+
+Result<const Decision*> Planner::Decide(const PlanRequest& request) {
+  if (request.root < 0 || request.root >= state_->topology.ranks())
+    return Status(StatusCode::kInvalidArgument, "root " + std::to_string(request.root) +
+                                                    " is outside [0, " +
+                                                    std::to_string(state_->topology.ranks()) + ")");
+  const State::Key key = (static_cast<State::Key>(request.root) << 32) |
+                         (static_cast<State::Key>(SizeClass(request.bytes)) << 16) |
+                         (static_cast<State::Key>(request.collective) << 1) |
+                         (request.in_one_pass ? 1U : 0U);
+  std::unique_ptr<Decision>& decision = state_->decisions[key];
+  if (decision == nullptr) {
+    Result<Decision> made = state_->Make(request);
+    if (!made.ok()) return made.status();
+    decision = std::make_unique<Decision>(std::move(made).value());
+  }
+  return decision.get();
+}
+
+Result<double> Planner::Price(const NamedAlgorithm& algorithm, std::uint64_t bytes, int root) {
+  return state_->Price(algorithm, bytes, root);
+}
+
+int Planner::SizeClass(std::uint64_t bytes) {
+  int size_class = 0;
+  for (; bytes > 0; bytes >>= 1) ++size_class;
+  return size_class;
+}
+
+std::string Explain(const Decision& decision, const PlanRequest& request) {
+  std::string text = std::string(NameOf(request.collective)) + " of " + FormatBytes(request.bytes) +
+                     ", priced at " + FormatBytes(decision.priced_bytes) + ": " +
+                     decision.algorithm->name + ", " + decision.reason + "\n";
+  if (decision.bound.seconds > 0) {
+    char line[64];
+    std::snprintf(line, sizeof line, "  bound  %12.3f us  ", decision.bound.seconds * 1e6);
+    text += line + decision.bound.cut + "\n";
+  }
+  for (const Candidate& candidate : decision.candidates) {
+    char line[96];
+    if (!candidate.excluded.empty()) {
+      std::snprintf(line, sizeof line, "  %-26s   excluded: ", candidate.algorithm->name.c_str());
+      text += line + candidate.excluded + "\n";
+      continue;
+    }
+    const double share =
+        candidate.seconds > 0 ? 100 * decision.bound.seconds / candidate.seconds : 0;
+    std::snprintf(line, sizeof line, "  %-26s %12.3f us  %5.1f%% of the bound%s\n",
+                  candidate.algorithm->name.c_str(), candidate.seconds * 1e6, share,
+                  candidate.algorithm == decision.algorithm ? "  <- chosen" : "");
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/planner/choices.h"
+#include "collectives/simulator/simulator.h"
+#include "collectives/topology/topology.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// What a plan is asked for.
+struct PlanRequest {
+  Collective collective = Collective::kAllGather;
+  /// Of the whole tensor: the output of an all_gather, the input of a reduce_scatter, the tensor of
+  /// the others; all_to_all: what one rank sends in all. Every rank must pass the same.
+  std::uint64_t bytes = 0;
+  int root = 0;  ///< Rooted collectives only.
+  /// Only plans that reduce in one pass will do, because partial sums would lose bits (AVG of
+  /// integers).
+  bool in_one_pass = false;
+};
+
+/// An algorithm that could serve a request.
+struct Candidate {
+  const NamedAlgorithm* algorithm = nullptr;
+  double seconds = 0;           ///< Predicted, for the middle of the size class.
+  double measured_seconds = 0;  ///< Where the measured table has it; else 0.
+  std::string excluded;         ///< Why it is out of question; empty: it is not.
+};
+
+/// What was chosen, and why.
+struct Decision {
+  const NamedAlgorithm* algorithm = nullptr;
+  std::uint64_t priced_bytes = 0;     ///< The middle of the size class.
+  Bound bound;                        ///< What no plan beats.
+  std::vector<Candidate> candidates;  ///< Fastest first, then the excluded.
+  std::string reason;                 ///< "fastest of 12 candidates, 96% of the bound"
+};
+
+/// Seconds of (collective, algorithm, size class), from running them; empty: nothing measured.
+using MeasuredTable = std::map<std::tuple<Collective, std::string, int>, double>;
+
+struct PlannerOptions {
+  LocalRates rates;
+  /// Bytes of a stage slot, which with an algorithm's sub-slots gives its chunk.
+  std::size_t slot_bytes = std::size_t{1} << 19;
+  AlgorithmChoices forced;
+  MeasuredTable measured;
+};
+
+/// Chooses algorithms for one group. Prices every algorithm that can be run on the topology by
+/// simulating its schedules (simulator.h), so that a price and a simulation never disagree; long
+/// pipelines are simulated until they are steady and continued in a straight line.
+///
+/// What is within 2% of the fastest counts as equally fast; of equals the simplest is chosen.
+///
+/// Bits do not depend on measurement: for each (topology, collective, size class) the order of
+/// reduction is that of the algorithm that is fastest by the topology's own figures, and the
+/// measured table chooses only among algorithms of that order.
+///
+/// Decisions are made once for a size class (a factor of two in bytes) and kept; look-up takes a
+/// hash. Refers to the topology, which must outlive it. One thread at a time.
+class Planner {
+ public:
+  /// kInvalidArgument for forced algorithms that the placement does not allow.
+  static Result<Planner> Make(const Topology& topology, PlannerOptions options = {});
+  Planner(Planner&&) noexcept;
+  ~Planner();
+
+  /// The decision for `request`; valid as long as the planner. kInvalidArgument for a root that is
+  /// no rank, kUnsupported where nothing serves.
+  Result<const Decision*> Decide(const PlanRequest& request);
+
+  /// What Decide would say of one algorithm at exactly `bytes`, in seconds.
+  Result<double> Price(const NamedAlgorithm& algorithm, std::uint64_t bytes, int root = 0);
+
+  /// The class of a size: 0 for 0 bytes, k for [2^(k-1), 2^k).
+  static int SizeClass(std::uint64_t bytes);
+
+ private:
+  struct State;
+  explicit Planner(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// A table for people: candidates, predicted times, shares of the bound, and the reason.
+std::string Explain(const Decision& decision, const PlanRequest& request);
+
+}  // namespace tidegate

@@ -1,0 +1,122 @@
+#include "collectives/planner/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include "collectives/topology/fake_cluster.h"
+
+namespace tidegate {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kMega = std::uint64_t{1} << 20;
+
+std::string Chosen(Planner& planner, const PlanRequest& request) {
+  const Result<const Decision*> decision = planner.Decide(request);
+  return decision.ok() ? decision.value()->algorithm->name : decision.status().message();
+}
+
+TEST(PlannerTest, OneNodeOfProcessorsReadsDirectly) {
+  const Topology node = FakeCluster(1, 4);
+  PlannerOptions options;
+  options.rates = {.core_Bps = 10e9, .memory_Bps = 40e9};
+  Planner planner = Planner::Make(node, options).value();
+  EXPECT_EQ(Chosen(planner, {Collective::kAllGather, 64 * kMega}), "direct");
+  EXPECT_EQ(Chosen(planner, {Collective::kReduceScatter, 64 * kMega}), "direct");
+}
+
+TEST(PlannerTest, BetweenNodesLargeTensorsGoColumnFirst) {
+  const Topology cluster = FakeCluster(4, 4);
+  Planner planner = Planner::Make(cluster).value();
+  for (const Collective collective :
+       {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
+    EXPECT_THAT(Chosen(planner, {collective, 64 * kMega}), HasSubstr("column_"));
+}
+
+TEST(PlannerTest, CandidatesAreSortedAndTheReasonIsGiven) {
+  const Topology cluster = FakeCluster(2, 4);
+  Planner planner = Planner::Make(cluster).value();
+  const PlanRequest request{Collective::kAllGather, 16 * kMega};
+  const Decision& decision = *planner.Decide(request).value();
+  ASSERT_GT(decision.candidates.size(), 5u);
+  double chosen = 0;
+  for (const Candidate& candidate : decision.candidates)
+    if (candidate.algorithm == decision.algorithm) chosen = candidate.seconds;
+  EXPECT_LE(chosen, 1.02 * decision.candidates.front().seconds);
+  for (std::size_t i = 1; i < decision.candidates.size(); ++i)
+    EXPECT_LE(decision.candidates[i - 1].seconds, decision.candidates[i].seconds);
+  EXPECT_GT(decision.bound.seconds, 0);
+  EXPECT_LE(decision.bound.seconds, decision.candidates.front().seconds);
+  const std::string text = Explain(decision, request);
+  EXPECT_THAT(text, HasSubstr("candidates, "));
+  EXPECT_THAT(text, HasSubstr("% of the bound"));
+  EXPECT_THAT(text, HasSubstr("<- chosen"));
+}
+
+TEST(PlannerTest, AForcedAlgorithmIsTakenAndSaid) {
+  const Topology cluster = FakeCluster(2, 2);
+  PlannerOptions options;
+  options.forced = {{Collective::kAllGather, "ring"}};
+  Planner planner = Planner::Make(cluster, options).value();
+  const Decision& decision = *planner.Decide({Collective::kAllGather, kMega}).value();
+  EXPECT_EQ(decision.algorithm->name, "ring");
+  EXPECT_THAT(decision.reason, HasSubstr("forced by TIDEGATE_ALGO"));
+  options.forced = {{Collective::kAllGather, "column_recursive_doubling"}};
+  EXPECT_FALSE(Planner::Make(FakeCluster(1, 2), options).ok());
+}
+
+TEST(PlannerTest, MeasurementChoosesOnlyAmongPlansOfTheSameOrder) {
+  const Topology cluster = FakeCluster(4, 2);
+  const PlanRequest request{Collective::kReduceScatter, kMega};
+  const int size_class = Planner::SizeClass(request.bytes);
+  PlannerOptions options;
+  Planner plain = Planner::Make(cluster, options).value();
+  const std::string canonical = Chosen(plain, request);
+  ASSERT_NE(canonical, "direct");
+  // However fast the others may look on the clock: their bits would differ.
+  for (const NamedAlgorithm& algorithm : AllAlgorithms())
+    options.measured[{algorithm.collective, algorithm.name, size_class}] =
+        algorithm.name == canonical ? 1.0 : 1e-9;
+  Planner measured = Planner::Make(cluster, options).value();
+  EXPECT_EQ(Chosen(measured, request), canonical);
+  // An all-gather has no order.
+  EXPECT_NE(Chosen(measured, {Collective::kAllGather, kMega}), canonical);
+}
+
+TEST(PlannerTest, WhatMustBeExactIsReducedInOnePass) {
+  const Topology cluster = FakeCluster(4, 2);
+  Planner planner = Planner::Make(cluster).value();
+  PlanRequest request{Collective::kReduceScatter, kMega};
+  request.in_one_pass = true;
+  EXPECT_EQ(Chosen(planner, request), "direct");
+}
+
+TEST(PlannerTest, LookingUpWhatIsDecidedTakesNoSimulation) {
+  const Topology cluster = FakeCluster(2, 2);
+  Planner planner = Planner::Make(cluster).value();
+  const PlanRequest request{Collective::kAllGather, kMega};
+  ASSERT_TRUE(planner.Decide(request).ok());
+  constexpr int kLookups = 100000;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kLookups; ++i) ASSERT_TRUE(planner.Decide(request).ok());
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  RecordProperty("lookup_us", std::to_string(took.count() / kLookups));
+  std::printf("a look-up takes %.3f us\n", took.count() / kLookups);
+}
+
+TEST(PlannerTest, DecisionsAreKeptBySizeClass) {
+  const Topology cluster = FakeCluster(2, 2);
+  Planner planner = Planner::Make(cluster).value();
+  const Decision* first = planner.Decide({Collective::kAllGather, kMega}).value();
+  EXPECT_EQ(planner.Decide({Collective::kAllGather, 2 * kMega - 1}).value(), first);
+  EXPECT_NE(planner.Decide({Collective::kAllGather, 2 * kMega}).value(), first);
+  EXPECT_FALSE(planner.Decide({Collective::kBroadcast, 1, 4}).ok());
+}
+
+}  // namespace
+}  // namespace tidegate
