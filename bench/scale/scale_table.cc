@@ -1,7 +1,7 @@
 // Prints the table of docs/scale.md: all-gather and reduce-scatter, column first against a flat
 // ring, on clusters that nobody here has.
 //
-//   tidegate_scale [ranks ...] > table.md     # 1024 16384 65536
+//   tidegate_scale [--only CLUSTER] [RANKS ...] > table.md     # all, 1024 16384 65536
 
 #include <algorithm>
 #include <chrono>
@@ -147,7 +147,7 @@ void PrintRow(const Scenario& scenario, Collective collective, std::uint64_t byt
   std::fflush(stdout);
 }
 
-void PrintTable(int ranks) {
+void PrintTable(int ranks, const std::string& only) {
   std::printf("\n### %d ranks\n\n", ranks);
   std::printf(
       "| cluster | collective | S | algorithm | chunks | time | of bound | flat ring | ratio | "
@@ -155,6 +155,7 @@ void PrintTable(int ranks) {
   std::map<std::tuple<std::string, Collective, std::uint64_t>, Run> rings;
   std::string notes;
   for (const Scenario& scenario : ScenariosOf(ranks)) {
+    if (!only.empty() && scenario.name != only) continue;
     std::fprintf(stderr, "%d ranks, %s\n", ranks, scenario.name.c_str());
     if (!scenario.approximation.empty())
       notes += "- " + scenario.name + " is approximated: " + scenario.approximation + ".\n";
@@ -165,13 +166,14 @@ void PrintTable(int ranks) {
       for (const std::uint64_t bytes : kSizes) {
         std::vector<Run> best;
         for (const char* name : {"column_bruck", "column_far_first"})
-          for (const int chunks : {1, 4, 16, 64})
+          for (const int chunks : {1, 4, 8, 16, 32, 64})
             if (actors * chunks <= 1 << 14) bench.Try(collective, name, bytes, chunks, best);
         // Many messages: only where they are long, and few enough to be simulated in a minute.
         const std::int64_t messages = std::int64_t{actors} * ranks / kRanksPerNode;
         const std::uint64_t least = (messages >> 18) > 0 ? 4096 * kMiB : 1024 * kMiB;
-        for (const int chunks : {1, 2, 4, 8})
-          if (bytes >= least && messages * chunks <= std::int64_t{1} << 19)
+        const std::int64_t most = std::int64_t{1} << (scenario.orbit == 0 ? 17 : 19);
+        for (const int chunks : {1, 4, 8})
+          if (bytes >= least && messages * chunks <= most)
             bench.Try(collective, "column_ring", bytes, chunks, best);
         const auto key = std::tuple(scenario.ring, collective, bytes);
         if (!rings.contains(key)) rings[key] = Ring(ring_bench, collective, bytes)[0];
@@ -187,14 +189,21 @@ void PrintTable(int ranks) {
 
 int main(int argc, char** argv) {
   std::vector<int> counts;
-  for (int i = 1; i < argc; ++i) counts.push_back(std::atoi(argv[i]));
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "--only" && i + 1 < argc) {
+      only = argv[++i];
+    } else {
+      counts.push_back(std::atoi(argv[i]));
+    }
+  }
   if (counts.empty()) counts = {1024, 16384, 65536};
   for (const int ranks : counts) {
     if (ranks < 512 || ranks % 256 != 0) {
       std::fprintf(stderr, "tidegate_scale: %d ranks; a multiple of 256, at least 512\n", ranks);
       return 2;
     }
-    tidegate::scale::PrintTable(ranks);
+    tidegate::scale::PrintTable(ranks, only);
   }
   const auto& totals = tidegate::scale::totals;
   std::printf("\n%d simulations, %.3g steps, %.3g events, %.0f s: %.2g events/s.\n", totals.runs,

@@ -68,6 +68,10 @@ std::vector<Scenario> ScenariosOf(int ranks) {
   std::vector<Scenario> all;
   const int node = kRanksPerNode;
   all.push_back({"one switch", one_switch, node, "", "one switch", one_switch, node});
+  FakeClusterOptions single = Machine();
+  single.rails = 1;
+  const Topology one_nic = FakeCluster(nodes, kRanksPerNode, single);
+  all.push_back({"one NIC a node", one_nic, node, "", "one NIC", one_nic, node});
   all.push_back({"fat tree 1:1", fat_tree(1), kLeaf, "", "one switch", one_switch, node});
   all.push_back({"fat tree 4:1", fat_tree(4), kLeaf, "", "one switch", one_switch, node});
   all.push_back({"rail-only", rail_only, node, "", "rail-only", rail_only, node});
