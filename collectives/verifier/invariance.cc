@@ -64,9 +64,9 @@ class Unroller {
       move.step = static_cast<int>(i);
       move.kind = step.kind;
       move.lag = step.lag;
-      move.guard = step.guard_offset;
+      move.guard = int{step.guard_offset};
       if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
-        move.offset = step.wait_offset;
+        move.offset = int{step.wait_offset};
         move.mark = step.mark;
         move.peer = step.peer == kAllPeers ? kAllPeers : orbit_.Forward(step.peer, by_);
         move.longest = LongestOf(step.extent);
@@ -109,7 +109,7 @@ class Unroller {
   std::vector<Term> TermsOf(const Step& step, int block, const std::vector<int>* sources) const {
     std::vector<Term> terms;
     for (int i = 0; i < step.operand_count; ++i) {
-      const auto index = static_cast<std::size_t>(step.first_operand + i);
+      const auto index = static_cast<std::size_t>(step.first_operand) + static_cast<std::size_t>(i);
       const Operand& operand = schedule_.operands[index];
       Term term;
       term.cell = CellOf(operand.slice, block);

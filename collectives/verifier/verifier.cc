@@ -152,12 +152,13 @@ Status VerifyPlan(Collective collective, const Placement& placement, int root,
                   const ScheduleOf& schedule_of) {
   if (placement.ranks() <= kMaxFullyVerifiedRanks)
     return VerifyThoroughly(collective, placement, root, schedule_of).status();
+  constexpr std::int64_t kChunk = 1024;
   // Slots repeat after kStageSlots chunks; that longer pipelines do not get stuck is shown for any.
   Problem problem{.collective = collective,
                   .placement = &placement,
                   .root = root,
-                  .chunk_bytes = 1024,
-                  .sizes = {(2 * kStageSlots + 1) * 1024},
+                  .chunk_bytes = kChunk,
+                  .sizes = {(2 * kStageSlots + 1) * kChunk},
                   .shift = placement.ranks_on_largest_node()};
   Status status = Verify(problem, schedule_of).status();
   if (status.ok()) return status;

@@ -32,7 +32,7 @@ using testing::PlacementsOf;
 
 bool TestsAll() {
   const char* const all = std::getenv("TIDEGATE_TEST_ALL");
-  return all != nullptr && std::string_view(all) != "" && std::string_view(all) != "0";
+  return all != nullptr && !std::string_view(all).empty() && std::string_view(all) != "0";
 }
 std::uint32_t Seed() {
   const char* const seed = std::getenv("TIDEGATE_TEST_SEED");

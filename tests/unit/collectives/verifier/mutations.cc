@@ -79,6 +79,11 @@ class Mutator {
   int Below(int end) { return static_cast<int>(random_() % static_cast<unsigned>(end)); }
   Schedule& schedule() { return group_[static_cast<std::size_t>(rank_)]; }
 
+  Operand& OperandOf(const Step& step, int i) {
+    const int index = step.first_operand + i;
+    return schedule().operands[static_cast<std::size_t>(index)];
+  }
+
   bool IsImplied(int rank, const Step& step) const {
     const auto& steps = group_[static_cast<std::size_t>(rank)].steps;
     const Report::StepOf wait{rank, static_cast<int>(&step - steps.data())};
@@ -129,7 +134,7 @@ class Mutator {
   std::optional<std::string> Drop(const Filter& filter) {
     const int at = Draw(filter);
     if (at < 0) return std::nullopt;
-    const std::string text = TextOf(at);
+    std::string text = TextOf(at);
     schedule().steps.erase(schedule().steps.begin() + at);
     PackOperands();
     return text;
@@ -214,8 +219,7 @@ class Mutator {
       resize(step.dst);
       resize(step.extent);
       if (!IsReduce(step)) resize(step.src);
-      for (int i = 0; i < step.operand_count; ++i)
-        resize(schedule().operands[static_cast<std::size_t>(step.first_operand + i)].slice);
+      for (int i = 0; i < step.operand_count; ++i) resize(OperandOf(step, i).slice);
     });
   }
 
@@ -224,11 +228,7 @@ class Mutator {
     const bool dst = Below(2) == 0;
     return Change(MovesData, [&](Step& step) {
       Slice* slice = dst ? &step.dst : &step.src;
-      if (!dst && IsReduce(step))
-        slice =
-            &schedule()
-                 .operands[static_cast<std::size_t>(step.first_operand + Below(step.operand_count))]
-                 .slice;
+      if (!dst && IsReduce(step)) slice = &OperandOf(step, Below(step.operand_count)).slice;
       // What gives the length goes with it, lest it be rejected for that alone.
       const bool gives_length = step.extent == *slice;
       slice->block = std::max(0, slice->block + by);

@@ -40,7 +40,7 @@ struct Pair {
   Schedule Of(int rank) const {
     std::string text = head;
     text.replace(text.find('#'), 1, std::to_string(rank));
-    text += "\n";
+    text += '\n';
     for (const std::string& line : lines[rank]) text += "  " + line + "\n";
     Result<Schedule> schedule = ParseScheduleText(text);
     if (schedule.ok()) return schedule.value();
