@@ -64,7 +64,9 @@ struct LaneWords {
   alignas(64) SharedFingerprint arrivals[2];
 
   std::atomic<std::uint64_t>& Of(Mark mark) {
-    return (mark % 2 == 0 ? even_marks : odd_marks)[mark / 2];
+    // Not (... ? even_marks : odd_marks)[...], of which gcc 12 with UndefinedBehaviorSanitizer
+    // makes odd_marks[0] for all odd marks.
+    return mark % 2 == 0 ? even_marks[mark / 2] : odd_marks[mark / 2];
   }
 };
 

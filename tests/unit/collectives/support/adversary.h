@@ -39,7 +39,7 @@ class Adversary {
     std::vector<std::unique_ptr<Schedule>> schedules(next.size());
     std::size_t unfinished = next.size();
     for (std::uint64_t round = 0; unfinished > 0; ++round) {
-      if (round > 20'000'000) return "no progress: a deadlock";
+      if (round > 20'000'000) return "no progress: a deadlock;" + DescribeWaits(next);
       const std::size_t rank = random_() % next.size();
       if (next[rank] == cases.size()) continue;
       if (running[rank] == nullptr) {
@@ -74,6 +74,20 @@ class Adversary {
   }
 
  private:
+  /// `next`: by rank, the case that it runs.
+  std::string DescribeWaits(const std::vector<std::size_t>& next) const {
+    std::string text;
+    for (std::size_t rank = 0; rank < next.size(); ++rank) {
+      text += " rank " + std::to_string(rank) + " in case " + std::to_string(next[rank]) +
+              " after step " + std::to_string(executions_[rank].progress()) + " waits for";
+      std::vector<int> peers;
+      executions_[rank].AwaitedPeers(&peers);
+      for (const int peer : peers) text += " " + std::to_string(peer);
+      text += ";";
+    }
+    return text;
+  }
+
   const int ranks_;
   const std::size_t stage_bytes_;
   const Placement* const placement_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,13 @@ TEST(SegmentLayoutTest, SplitsAlternateBetweenTwoEntries) {
 TEST(SegmentLayoutTest, WhatIsCommittedWithAGroupIsSmall) {
   // 200 live groups of 4 ranks are to fit in 1 GiB, stages included.
   EXPECT_LT(SegmentLayout(4, 1 << 20).PairChannelAt(0, 0), 64u << 10);
+}
+
+TEST(SegmentLayoutTest, EveryMarkHasAWordOfItsOwn) {
+  LaneWords words;
+  std::set<const void*> places;
+  for (Mark mark = 0; mark < kMaxMarks; ++mark) places.insert(&words.Of(mark));
+  EXPECT_EQ(places.size(), std::size_t{kMaxMarks});
 }
 
 }  // namespace

@@ -149,7 +149,8 @@ TEST(VerifierMutationTest, RejectsAlmostAllAndTheRestIsHarmless) {
     for (int run = 0; run < runs_of_a_kind && !of_kind.empty(); ++run) {
       const Survivor& one = of_kind[static_cast<std::size_t>(run) % of_kind.size()];
       ASSERT_EQ(Execute(*one.plan, one.group, Seed() + static_cast<std::uint32_t>(run)), "")
-          << one.what;
+          << one.what << "; run " << run << " of the right plan: "
+          << Execute(*one.plan, one.plan->group, Seed() + static_cast<std::uint32_t>(run));
     }
   }
 }
