@@ -25,6 +25,7 @@
 #include "collectives/reaper.h"
 #include "common/clock.h"
 #include "python/bindings/inspection.h"
+#include "python/bindings/planning.h"
 
 namespace tidegate {
 namespace {
@@ -157,6 +158,7 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
   BackendClass backend(module, "ProcessGroupTidegate");
   BindOptions(backend);
   BindInspection(module);
+  BindPlanning(module);
   BindBackend(backend);
 
   module.def("create_backend", &ProcessGroupTidegate::Create,

@@ -47,7 +47,132 @@ class ProcessGroupTidegate(torch._C._distributed_c10d.Backend):
         A copy of the options of the group.
         """
 
+class Cluster:
+    """
+    A topology, and what can be asked of it. Sizes in bytes are those of the whole tensor; of gather and scatter, of a rank's part.
+    """
+    @staticmethod
+    def fake(
+        nodes: str,
+        fabric: str = "single_switch",
+        rails: typing.SupportsInt | typing.SupportsIndex = 1,
+        oversubscription: typing.SupportsFloat | typing.SupportsIndex = 1.0,
+        round_robin: bool = False,
+    ) -> Cluster:
+        """
+        A made-up cluster: nodes x ranks of each (2x4), or the ranks of each (3+1).
+        """
+    @staticmethod
+    def file(path: str) -> Cluster:
+        """
+        What a file of the schema of docs/topology.md describes.
+        """
+    @staticmethod
+    def machine(ranks: typing.SupportsInt | typing.SupportsIndex, root: str = "/") -> Cluster:
+        """
+        This machine with so many ranks, as TIDEGATE_TOPO_FILE and TIDEGATE_NODE_ID have it. `root` replaces / for tests.
+        """
+    def algorithms(self, collective: str) -> list[str]:
+        """
+        Names of the algorithms that serve here.
+        """
+    def bound(
+        self,
+        collective: str,
+        bytes: typing.SupportsInt | typing.SupportsIndex,
+        root: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> tuple[float, str]:
+        """
+        Seconds that no plan beats (0: none known), and what binds.
+        """
+    def decide(
+        self,
+        collective: str,
+        bytes: typing.SupportsInt | typing.SupportsIndex,
+        root: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> dict:
+        """
+        The planner's decision: algorithm, reason, priced_bytes, bound_seconds, bound_cut and candidates (algorithm, seconds, excluded).
+        """
+    def findings(self) -> list[str]:
+        """
+        What is legal and hardly true, a line each.
+        """
+    def json(self) -> str:
+        """
+        A file that describes it.
+        """
+    def links(self) -> list:
+        """
+        Dictionaries of id, from, to (indices of vertices), latency_s, bandwidth_Bps, bandwidth_back_Bps, shared and path.
+        """
+    def price(
+        self,
+        collective: str,
+        algorithm: str,
+        bytes: typing.SupportsInt | typing.SupportsIndex,
+        root: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> float:
+        """
+        Seconds that the planner predicts for exactly so many bytes.
+        """
+    def ranks_of_nodes(self) -> list[int]: ...
+    def route(
+        self,
+        source: typing.SupportsInt | typing.SupportsIndex,
+        target: typing.SupportsInt | typing.SupportsIndex,
+    ) -> dict:
+        """
+        The way between two ranks: path (its class), latency_s and bandwidth_Bps.
+        """
+    def schedule(
+        self,
+        collective: str,
+        algorithm: str,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        root: typing.SupportsInt | typing.SupportsIndex = 0,
+        form: str = "text",
+    ) -> str:
+        """
+        The program of one rank, as text or json.
+        """
+    def shape(
+        self, collective: str, algorithm: str, root: typing.SupportsInt | typing.SupportsIndex = 0
+    ) -> dict:
+        """
+        What makes its chunks: slot_bytes of this process, sub_slots and parts of the schedule.
+        """
+    def simulate(
+        self,
+        collective: str,
+        algorithm: str,
+        bytes: typing.SupportsInt | typing.SupportsIndex,
+        root: typing.SupportsInt | typing.SupportsIndex = 0,
+        chunk_bytes: typing.SupportsInt | typing.SupportsIndex = 0,
+        orbit: typing.SupportsInt | typing.SupportsIndex = 0,
+    ) -> dict:
+        """
+        Run a plan on the simulated cluster, in the executor's chunks (0) or others; `orbit` ranks stand for all (0: every rank by itself). Gives seconds, tier_bytes, chunk_bytes, chunks, peak_stage_bytes, steps, events.
+        """
+    def verify(
+        self, collective: str, algorithm: str, root: typing.SupportsInt | typing.SupportsIndex = 0
+    ) -> None:
+        """
+        Prove a plan right; NotImplementedError where that cannot be done.
+        """
+    def vertices(self) -> list:
+        """
+        Dictionaries of id, kind, node, parent, number, rail and bandwidth_Bps; -1: none.
+        """
+    @property
+    def name(self) -> str: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+
 _ProcessGroupTidegate = ProcessGroupTidegate
+_Cluster = Cluster
 
 class Shim(typing.Protocol):
     __name__: str
@@ -68,6 +193,10 @@ class Shim(typing.Protocol):
         """
         What this process may use, as the backend sees it: usable_cpus, cpu_quota (processors, None: no limit), available_memory and memory_limit (bytes, None: no limit), numa_nodes, host_name. `root` replaces / for tests.
         """
+    def parse_bytes(self, text: str) -> int:
+        """
+        Reads "64M", "1.5GiB" or "4096".
+        """
     def settings(self) -> list:
         """
         Every setting, in the order of docs/configuration.md: a dictionary of its name, type, range, default, meaning, value (None: unset) and error (empty: none).
@@ -83,3 +212,4 @@ class Shim(typing.Protocol):
         """
     torch_version: str
     ProcessGroupTidegate: type[_ProcessGroupTidegate]
+    Cluster: type[_Cluster]

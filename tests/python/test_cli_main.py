@@ -16,7 +16,7 @@ import tidegate as package
 from tests.python.cli import environment, tidegate
 from tests.support.interpreter import run_script
 
-COMMANDS = ("doctor", "env", "demo")
+COMMANDS = ("doctor", "env", "demo", "topo", "plan", "sim")
 
 
 def in_terminal(*command: str, cwd: Path, **extra: str) -> str:
@@ -66,7 +66,7 @@ def test_console_script_is_the_same_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "say which command: doctor, env, demo"),
+        ((), "say which command: doctor, env, demo, topo, plan, sim"),
         (("cure",), "invalid choice: 'cure'"),
         (("env", "--jsn"), "unrecognized arguments: --jsn"),
         (("doctor", "--only", "torch,shin"), "no check is called shin"),

@@ -40,7 +40,8 @@ def documented(body: list[ast.stmt]) -> Names:
         if isinstance(node, ast.ClassDef):
             found[node.name] = documented(node.body)
         elif isinstance(node, ast.FunctionDef):
-            plain = not node.decorator_list  # neither a property nor one of several overloads
+            # Neither a property nor one of several overloads.
+            plain = all(ast.unparse(mark) == "staticmethod" for mark in node.decorator_list)
             names = [argument.arg for argument in node.args.args]
             found[node.name] = names if plain else None
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -80,6 +81,8 @@ def present(owner: ModuleType | type) -> Names:
     found: Names = {}
     for name, value in vars(owner).items():
         special = name.startswith("_")
+        if isinstance(value, staticmethod):  # whose own documentation is that of its type
+            value = value.__func__
         if inspect.isclass(value):
             found[name] = present(value)
         elif not special and not callable(value):

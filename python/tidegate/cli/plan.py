@@ -1,0 +1,129 @@
+"""`tidegate plan`: which algorithm serves a collective best, why, and what each rank then does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.cli import cluster as clusters
+from tidegate.cli import hops_picture, svg
+from tidegate.cli.errors import CommandError
+from tidegate.cli.output import Output
+from tidegate.cli.quantities import seconds, size
+
+if TYPE_CHECKING:
+    from tidegate._shim_types import Cluster
+
+SUMMARY = "choose the algorithm of a collective, and say why"
+DESCRIPTION = (
+    "Prices every algorithm that can serve on the machine by simulating it, and prints the choice."
+    " The size is that of the whole tensor: the output of an all_gather, the input of a"
+    " reduce_scatter, what a rank sends in an all_to_all; of gather and scatter, a rank's part."
+    " TIDEGATE_ALGO and TIDEGATE_STAGE_BYTES count."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("collective", help="all_gather, reduce_scatter, all_reduce, broadcast, ...")
+    parser.add_argument("size", help="of the whole tensor: 64M, 1.5GiB, 4096")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--why", action="store_true", help="all candidates, predicted times, bound")
+    form.add_argument("--steps", type=int, metavar="RANK", help="prove it, print a rank's program")
+    form.add_argument("--svg", type=Path, metavar="F", help="draw who sends to whom and when")
+    parser.add_argument("--json", action="store_true", help="JSON; with --steps, of the program")
+    parser.add_argument("--algo", metavar="NAME", help="this algorithm instead of the best one")
+    parser.add_argument("--root", type=int, default=0, metavar="RANK", help="of broadcast, ... (0)")
+    clusters.add_arguments(parser, ranks="ranks on this machine (default: one a processor)")
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    shim = clusters.load_shim()
+    with clusters.one_line():
+        size_bytes: int = shim.parse_bytes(options.size)
+    cluster = clusters.load(options)
+    with clusters.one_line():
+        plan = make_plan(cluster, options.collective, size_bytes, options.root, options.algo)
+        if options.steps is not None:
+            _show_steps(cluster, plan, options)
+        elif options.svg is not None:
+            svg.write(options.svg, hops_picture.draw(cluster, plan, options.root))
+        elif options.json:
+            print(json.dumps({"version": 1, **plan}, indent=2))
+        else:
+            _show(cluster, plan, output, options.why)
+    return 0
+
+
+def make_plan(
+    cluster: Cluster, collective: str, size_bytes: int, root: int, algorithm: str | None
+) -> dict[str, Any]:
+    """The decision as --json prints it; an `algorithm` is not compared with others."""
+    plan: dict[str, Any] = {
+        "cluster": clusters.describe(cluster),
+        "collective": collective,
+        "bytes": size_bytes,
+        "root": root,
+    }
+    if algorithm is None:
+        plan |= cluster.decide(collective, size_bytes, root)
+    else:
+        plan |= {"algorithm": algorithm, "reason": "asked for by --algo", "candidates": []}
+    plan["predicted_seconds"] = cluster.price(collective, plan["algorithm"], size_bytes, root)
+    plan["bound_seconds"], plan["bound_cut"] = cluster.bound(collective, size_bytes, root)
+    return plan
+
+
+def _show(cluster: Cluster, plan: dict[str, Any], output: Output, why: bool) -> None:
+    print(f"{plan['collective']} of {size(plan['bytes'])}, {plan['cluster']}")
+    print(f"algorithm  {plan['algorithm']}: {plan['reason']}")
+    print(f"predicted  {seconds(plan['predicted_seconds'])}{_share(plan)}")
+    if plan["bound_seconds"] > 0:
+        print(f"bound      {seconds(plan['bound_seconds'])}, {plan['bound_cut']}")
+    print(f"verified   {verification(cluster, plan)}")
+    if why and plan["candidates"]:
+        print(f"\nCandidates at {size(plan['priced_bytes'])}, the middle of the size class:")
+        _show_candidates(cluster, plan, output)
+
+
+def _share(plan: dict[str, Any]) -> str:
+    if plan["bound_seconds"] <= 0 or plan["predicted_seconds"] <= 0:
+        return ""
+    return f", {plan['bound_seconds'] / plan['predicted_seconds']:.1%} of the bound"
+
+
+def _show_candidates(cluster: Cluster, plan: dict[str, Any], output: Output) -> None:
+    bound, _ = cluster.bound(plan["collective"], plan["priced_bytes"], plan["root"])
+    rows = []
+    for candidate in plan["candidates"]:
+        if candidate["excluded"]:
+            rows.append((candidate["algorithm"], "", "", f"excluded: {candidate['excluded']}"))
+            continue
+        spent = candidate["seconds"]
+        share = f"{bound / spent:.1%}" if bound > 0 and spent > 0 else "-"
+        chosen = "chosen" if candidate["algorithm"] == plan["algorithm"] else ""
+        rows.append((candidate["algorithm"], seconds(spent), share, chosen))
+    output.table(("algorithm", "predicted", "of bound", ""), rows)
+
+
+def verification(cluster: Cluster, plan: dict[str, Any]) -> str:
+    """ "yes, ..." or "no: <why not>". CommandError for a plan that is wrong."""
+    try:
+        cluster.verify(plan["collective"], plan["algorithm"], plan["root"])
+    except NotImplementedError as error:
+        return f"no: {error}"
+    except ValueError as error:
+        raise CommandError(f"{plan['algorithm']} is wrong, which is a bug: {error}") from error
+    return "yes, every step of every rank" if cluster.ranks <= 64 else "yes, by symmetry"
+
+
+def _show_steps(cluster: Cluster, plan: dict[str, Any], options: argparse.Namespace) -> None:
+    form = "json" if options.json else "text"
+    program = cluster.schedule(
+        plan["collective"], plan["algorithm"], options.steps, options.root, form
+    )
+    verified = verification(cluster, plan)
+    print(program.rstrip("\n"))
+    if not options.json:
+        print(f"verified: {verified}")
