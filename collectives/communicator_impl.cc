@@ -5,6 +5,7 @@
 
 #include "collectives/fork_generation.h"
 #include "collectives/process_runtime.h"
+#include "collectives/verified_plans.h"
 
 namespace tidegate {
 namespace {
@@ -135,7 +136,7 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAtta
   return failure.ok() ? Usable() : failure;
 }
 
-const Schedule& CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) {
+Result<const Schedule*> CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) {
   // The mean of integers is that of their exact sum, which partial sums of their type do not hold.
   static const AlgorithmTable kOnePass = AlgorithmTable::Default();
   const bool exact = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype);
@@ -143,10 +144,14 @@ const Schedule& CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) 
       (exact ? kOnePass : algorithms_).Choose(request.collective, MessageBytes(request));
   TIDEGATE_CHECK(algorithm != nullptr);
   std::unique_ptr<Schedule>& schedule = schedules_[{request.collective, request.root, algorithm}];
-  if (schedule == nullptr)
-    schedule = std::make_unique<Schedule>(
-        (*algorithm)({.rank = rank(), .ranks = ranks(), .root = std::max(request.root, 0)}));
-  return *schedule;
+  if (schedule == nullptr) {
+    const AlgorithmInput input{
+        .rank = rank(), .ranks = ranks(), .root = std::max(request.root, 0), .placement = nullptr};
+    auto made = std::make_unique<Schedule>((*algorithm)(input));
+    TIDEGATE_RETURN_IF_ERROR(EnsureVerified(*algorithm, input, *made));
+    schedule = std::move(made);
+  }
+  return schedule.get();
 }
 
 Nanoseconds CommunicatorImpl::TimeoutFor(const SubmitOptions& options) const {
@@ -210,8 +215,14 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
     const std::lock_guard lock(submit_mutex_);
     if (Status open = MayQueue(*group); !open.ok())
       return FailedOperation(name, sequence() + 1, open);
-    for (const CollectiveRequest& request : task->requests)
-      task->calls.push_back(Prepare(request, ScheduleFor(request), ++sequence_,
+    std::vector<const Schedule*> schedules;
+    for (const CollectiveRequest& request : task->requests) {
+      const Result<const Schedule*> schedule = ScheduleFor(request);
+      if (!schedule.ok()) return FailedOperation(name, sequence() + 1, schedule.status());
+      schedules.push_back(schedule.value());
+    }
+    for (std::size_t i = 0; i < schedules.size(); ++i)
+      task->calls.push_back(Prepare(task->requests[i], *schedules[i], ++sequence_,
                                     group->context.transport().stage_bytes(),
                                     options_.config.stream_bytes));
     BindTogether(task->calls);

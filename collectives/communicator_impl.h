@@ -83,7 +83,7 @@ class CommunicatorImpl final : public Communicator,
   Status Usable() const;
   Status MayQueue(Attached& attached);
   void Drain(Attached& group);
-  const Schedule& ScheduleFor(const CollectiveRequest& request);
+  Result<const Schedule*> ScheduleFor(const CollectiveRequest& request);
   std::shared_ptr<Operation> NewOperation(const std::string& name, std::uint64_t sequence,
                                           std::shared_ptr<void> keepalive);
   std::shared_ptr<Operation> FailedOperation(const std::string& name, std::uint64_t sequence,

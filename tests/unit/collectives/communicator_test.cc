@@ -1,5 +1,6 @@
 #include "collectives/communicator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,8 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/schedule/builder.h"
+#include "collectives/algorithms/algorithms.h"
 #include "tests/unit/collectives/support/collective_case.h"
+#include "tests/unit/collectives/support/example_algorithm.h"
 #include "tests/unit/collectives/support/local_group.h"
 
 namespace tidegate {
@@ -85,38 +87,41 @@ TEST_P(PointToPointTest, SendsAndReceivesInAnyOrderOfTags) {
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorTest, ::testing::Values(1, 2, 3, 4, 5, 8));
 INSTANTIATE_TEST_SUITE_P(Ranks, PointToPointTest, ::testing::Values(2, 3, 4, 5, 8));
 
-/// A ring: not among the algorithms that ship. Each rank passes on what it received last; a shard
-/// needs ranks - 1 hops, each one iteration later than the one before.
-Schedule AllGatherRing(const AlgorithmInput& input) {
-  const int me = input.rank;
-  const int left = (me + input.ranks - 1) % input.ranks;
-  ScheduleBuilder builder("ring", Collective::kAllGather, me, input.ranks);
-  builder.SubSlots(input.ranks).Lag(0);
-  builder.Wait(kAllPeers, kConsumed, kLongestBlock, kPreviousInSlot);
-  builder.Copy(Stage(me, me), Input(0));
-  builder.Copy(Output(me), Input(0));
-  builder.Signal(kReady, kLongestBlock);
-  for (int hop = 1; hop < input.ranks; ++hop) {
-    const int shard = (me + input.ranks - hop) % input.ranks;
-    builder.Lag(hop);
-    builder.Wait(left, hop == 1 ? kReady : kResult, Output(shard));
-    builder.Get(Output(shard), Stage(left, shard));
-  }
-  return builder.Build();
-}
-
 TEST(AlgorithmRegistrationTest, ANewAlgorithmRunsOnTheSameExecutor) {
-  // Two ranks: one hop, so that the ring above needs no forwarding signal.
   AlgorithmTable table = AlgorithmTable::Default();
   table.Clear(Collective::kAllGather);
-  table.Add(Collective::kAllGather, std::size_t{1} << 40, AllGatherRing);
+  table.Add(Collective::kAllGather, std::size_t{1} << 40, AllGatherBothWays);
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    LocalGroup group(ranks, 60s, table);
+    CaseMemory memory({Collective::kAllGather, ReduceOp::kNone, ranks, -1,
+                       std::vector<int>(static_cast<std::size_t>(ranks), 3000), 4});
+    group.RunAll([&](int rank, Communicator& communicator) {
+      const auto operation = communicator.Submit({memory.RequestFor(rank)}, {.async = false});
+      EXPECT_TRUE(operation->status().ok()) << operation->status().message();
+    });
+    EXPECT_EQ(memory.FirstError(), "") << ranks << " ranks";
+  }
+}
+
+TEST(AlgorithmRegistrationTest, WhatFailsItsVerificationIsNotRun) {
+  AlgorithmTable table = AlgorithmTable::Default();
+  table.Clear(Collective::kAllGather);
+  table.Add(Collective::kAllGather, std::size_t{1} << 40, [](const AlgorithmInput& input) {
+    Schedule schedule = FindAlgorithm(Collective::kAllGather, "direct")->build(input);
+    schedule.name = "hasty";
+    std::erase_if(schedule.steps, [](const Step& step) {
+      return step.kind == StepKind::kWait && step.wait_offset == 0;
+    });
+    return schedule;
+  });
   LocalGroup group(2, 60s, table);
   CaseMemory memory({Collective::kAllGather, ReduceOp::kNone, 2, -1, {300, 300}, 4});
   group.RunAll([&](int rank, Communicator& communicator) {
     const auto operation = communicator.Submit({memory.RequestFor(rank)}, {.async = false});
-    EXPECT_TRUE(operation->status().ok()) << operation->status().message();
+    EXPECT_EQ(operation->status().code(), StatusCode::kInternal);
+    EXPECT_THAT(operation->status().message(),
+                ::testing::HasSubstr("algorithm hasty failed its verification and is not run: all_gather hasty rank "));
   });
-  EXPECT_EQ(memory.FirstError(), "");
 }
 
 TEST(CommunicatorFailureTest, AMissingRankIsNamedAtTheDeadline) {

@@ -1,0 +1,48 @@
+#include "collectives/verified_plans.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "collectives/verifier/verifier.h"
+
+namespace tidegate {
+namespace {
+
+struct Verdicts {
+  std::mutex mutex;
+  std::map<std::string, Status> of_program;
+};
+
+/// Never destroyed: groups may run until the process ends.
+Verdicts& AllVerdicts() {
+  static auto* const verdicts = new Verdicts;
+  return *verdicts;
+}
+
+}  // namespace
+
+Status EnsureVerified(const Algorithm& algorithm, const AlgorithmInput& input,
+                      const Schedule& own) {
+  const std::string program = ToText(own);
+  Verdicts& verdicts = AllVerdicts();
+  const std::lock_guard lock(verdicts.mutex);
+  const auto [entry, is_new] = verdicts.of_program.try_emplace(program);
+  if (!is_new) return entry->second;
+  const Placement placement =
+      input.placement != nullptr ? *input.placement : Placement::OneNode(input.ranks);
+  const Status verdict =
+      VerifyPlan(own.collective, placement, input.root, [&](int rank) {
+        AlgorithmInput of_rank = input;
+        of_rank.rank = rank;
+        return algorithm(of_rank);
+      });
+  if (!verdict.ok())
+    entry->second = Status(StatusCode::kInternal,
+                           "algorithm " + own.name + " failed its verification and is not run: " +
+                               verdict.message() +
+                               "; choose another with TIDEGATE_ALGO and report this");
+  return entry->second;
+}
+
+}  // namespace tidegate
