@@ -74,7 +74,7 @@ struct Simulation {
 /// them. A reduction into the stage of another rank is a reduction, then a put. Not modelled: the
 /// comparison of calls at the start, contention inside switches, the cost of waiting.
 ///
-/// Keeps routes from run to run: a small run costs less than a microsecond an event. Refers to the
+/// Keeps routes from run to run: a small run costs about a microsecond an event. Refers to the
 /// topology, which must outlive it. One thread at a time.
 class Simulator {
  public:
