@@ -188,8 +188,11 @@ def _plot(cluster: Cluster, rows: list[Row]) -> str:
             continue
         curves = charts.setdefault(f"{row.collective}, {clusters.describe(cluster)}", {})
         curves.setdefault(row.algorithm, []).append((row.bytes, row.seconds))
-        if row.bound_seconds > 0:
-            bound = curves.setdefault("bound", [])
+    for row in rows:
+        if not row.error and row.bytes > 0 and row.bound_seconds > 0:
+            bound = charts[f"{row.collective}, {clusters.describe(cluster)}"].setdefault(
+                "bound", []
+            )
             if (row.bytes, row.bound_seconds) not in bound:
                 bound.append((row.bytes, row.bound_seconds))
     return svg.log_charts(charts, size, seconds)

@@ -32,7 +32,13 @@ def draw(cluster: Cluster) -> str:
     """The first nodes with all that is in them, and the switches that they hang on."""
     vertices: list[dict[str, Any]] = cluster.vertices()
     links: list[dict[str, Any]] = cluster.links()
-    shown = [v for v, vertex in enumerate(vertices) if 0 <= vertex["node"] < _MOST_NODES]
+    joined = {link[end] for link in links for end in ("from", "to")}
+    shown = [
+        v
+        for v, vertex in enumerate(vertices)
+        # For a node that nothing hangs on itself its frame is enough.
+        if 0 <= vertex["node"] < _MOST_NODES and (v in joined or vertex["kind"] != "node")
+    ]
     fabric = _switches_near(vertices, links, set(shown))
     layout = _Layout()
     for node in sorted({vertices[v]["node"] for v in shown}):
@@ -89,7 +95,8 @@ class _Layout:
         for number, row in enumerate(rows):
             self._spread(row, self._right, width, 74 + _ROW * number)
         height = 40 + _ROW * len(rows)
-        self.frames.append((self._right, width, height, vertices[members[0]]["id"]))
+        name = vertices[members[0]]["id"].partition("/")[0]
+        self.frames.append((self._right, width, height, name))
         self._right += width + _GAP
         self._bottom = max(self._bottom, 34 + height + _GAP)
 
