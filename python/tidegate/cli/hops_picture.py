@@ -76,7 +76,7 @@ def draw(cluster: Cluster, plan: dict[str, Any], root: int) -> str:
 
 
 def _picture(cluster: Cluster, plan: dict[str, Any], hops: Counter[Hop], columns: int) -> str:
-    width = max(_LEFT + _COLUMN * columns + 20, 560)
+    width = max(_LEFT + _COLUMN * columns + 20, 620)
     picture = Picture(width, _TOP + _ROW * cluster.ranks + 40)
     title = f"{plan['collective']} {plan['algorithm']}, {plan['cluster']}"
     picture.text(_LEFT, 20, title, size=14)
