@@ -20,9 +20,9 @@ COMMANDS = ("doctor", "env", "demo", "topo", "plan", "sim")
 
 
 def in_terminal(*command: str, cwd: Path, **extra: str) -> str:
-    """What a command writes to a terminal of 120 columns."""
+    """What a command writes to a terminal, of 120 columns unless `extra` says otherwise."""
     master, slave = pty.openpty()
-    variables = environment(COLUMNS="120", TERM="xterm", **extra)
+    variables = environment(**{"COLUMNS": "120", "TERM": "xterm", **extra})
     process = subprocess.Popen(
         [sys.executable, *command], stdout=slave, stderr=slave, cwd=cwd, env=variables
     )

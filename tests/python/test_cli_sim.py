@@ -114,6 +114,19 @@ def test_thousands_of_ranks_take_seconds(capsys: Capture) -> None:
     assert float(words[6].rstrip("%")) > 80  # of the bound
 
 
+def test_spine_has_a_column_where_there_is_one(capsys: Capture) -> None:
+    arguments = ("--fake", "64x2", "--sizes", "1M", "--algo", "column_ring", "--fabric")
+    assert "by spine" not in output_of(capsys, "sim", *arguments, "single_switch")
+    shown = output_of(capsys, "sim", *arguments, "fat_tree").splitlines()
+    # 32 nodes below a leaf, so that of 64 hops round the ring two climb.
+    assert shown[2].split() == [
+        *("collective", "size", "algorithm", "time", "of", "bound", "chunks"),
+        *("in", "nodes", "by", "leaf", "by", "spine", "peak", "buffer"),
+    ]
+    (row,) = rows_of(capsys, *arguments, "fat_tree")
+    assert row["tier_bytes"]["spine"] * 31 == row["tier_bytes"]["leaf"]
+
+
 def test_ranks_fill_nodes_of_eight(capsys: Capture) -> None:
     shown = output_of(capsys, "sim", "--ranks", 20, "--sizes", "4K", "--algo", "ring")
     assert shown.startswith("20 ranks on nodes of 8+8+4, chunks of the executor\n")

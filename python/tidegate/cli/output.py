@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from shutil import get_terminal_size
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_NARROW = 30  # a wider column is wrapped where it must be
 
 
 class Output:
@@ -22,12 +24,16 @@ class Output:
         self._rich = sys.stdout.isatty() and find_spec("rich") is not None
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """A table; without rich its last column is not padded, and no line is wrapped."""
-        if self._rich:
-            self._rich_table(header, list(rows))
-            return
+        """A table; without rich its last column is not padded, and no line is wrapped.
+
+        Rich would cut what does not fit into the terminal, so it gets no table with more columns.
+        """
         lines = [list(header), *map(list, rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+        least = sum(min(width, _NARROW) + 2 for width in widths) - 2
+        if self._rich and least <= get_terminal_size().columns:
+            self._rich_table(header, lines[1:])
+            return
         for line in lines:
             cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
             print("  ".join(cells).rstrip())
@@ -41,7 +47,7 @@ class Output:
         for column, name in enumerate(header):
             # Names stay whole; the wide columns share what is left.
             widest = max((len(row[column]) for row in rows), default=0)
-            table.add_column(name, no_wrap=widest <= 30, overflow="fold")
+            table.add_column(name, no_wrap=widest <= _NARROW, overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
         Console(

@@ -147,8 +147,20 @@ def _run(cluster: Cluster, cells: list[Row], root: int, chunking: Chunking) -> l
 
 
 def _show(rows: list[Row], output: Output) -> None:
-    header = ("collective", "size", "algorithm", "time", "of bound", "chunks")
-    output.table((*header, "in nodes", "by leaf", "by spine", "peak buffer"), map(_cells_of, rows))
+    table = [_cells_of(row) for row in rows]
+    header = [
+        *("collective", "size", "algorithm", "time", "of bound", "chunks"),
+        *("in nodes", "by leaf", "by spine", "peak buffer"),
+    ]
+    # Terminals are narrow: a column in which nothing stands is left out.
+    shown = [
+        column
+        for column, name in enumerate(header)
+        if name != "by spine" or any(cells[column] != "-" for cells in table)
+    ]
+    output.table(
+        [header[column] for column in shown], [[cells[c] for c in shown] for cells in table]
+    )
     for row in rows:
         if row.error:
             print(f"{row.collective} {row.algorithm} of {size(row.bytes)}: {row.error}")
