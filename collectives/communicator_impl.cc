@@ -5,7 +5,6 @@
 
 #include "collectives/fork_generation.h"
 #include "collectives/process_runtime.h"
-#include "collectives/verified_plans.h"
 
 namespace tidegate {
 namespace {
@@ -42,11 +41,11 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::Make(CommunicatorOptions opt
 CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Membership membership,
                                    AlgorithmTable algorithms)
     : options_(std::move(options)),
-      algorithms_(std::move(algorithms)),
       generation_(ForkGeneration()),
       statistics_(StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
       timeout_ns_(options_.timeout.count()),
-      membership_(std::move(membership)) {}
+      membership_(std::move(membership)),
+      plans_(std::move(algorithms), options_.rank, options_.ranks) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
   // Nothing is in flight: the progress engine holds what is. In a forked process the memory belongs
@@ -136,24 +135,6 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAtta
   return failure.ok() ? Usable() : failure;
 }
 
-Result<const Schedule*> CommunicatorImpl::ScheduleFor(const CollectiveRequest& request) {
-  // The mean of integers is that of their exact sum, which partial sums of their type do not hold.
-  static const AlgorithmTable kOnePass = AlgorithmTable::Default();
-  const bool exact = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype);
-  const Algorithm* algorithm =
-      (exact ? kOnePass : algorithms_).Choose(request.collective, MessageBytes(request));
-  TIDEGATE_CHECK(algorithm != nullptr);
-  std::unique_ptr<Schedule>& schedule = schedules_[{request.collective, request.root, algorithm}];
-  if (schedule == nullptr) {
-    const AlgorithmInput input{
-        .rank = rank(), .ranks = ranks(), .root = std::max(request.root, 0), .placement = nullptr};
-    auto made = std::make_unique<Schedule>((*algorithm)(input));
-    TIDEGATE_RETURN_IF_ERROR(EnsureVerified(*algorithm, input, *made));
-    schedule = std::move(made);
-  }
-  return schedule.get();
-}
-
 Nanoseconds CommunicatorImpl::TimeoutFor(const SubmitOptions& options) const {
   return options.timeout.count() > 0 ? options.timeout
                                      : Nanoseconds(timeout_ns_.load(std::memory_order_relaxed));
@@ -217,7 +198,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
       return FailedOperation(name, sequence() + 1, open);
     std::vector<const Schedule*> schedules;
     for (const CollectiveRequest& request : task->requests) {
-      const Result<const Schedule*> schedule = ScheduleFor(request);
+      const Result<const Schedule*> schedule = plans_.For(request);
       if (!schedule.ok()) return FailedOperation(name, sequence() + 1, schedule.status());
       schedules.push_back(schedule.value());
     }

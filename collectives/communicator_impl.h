@@ -4,18 +4,17 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/communicator.h"
 #include "collectives/group_context.h"
 #include "collectives/lane.h"
+#include "collectives/plan_book.h"
 #include "collectives/point_to_point.h"
 #include "collectives/progress_engine.h"
 #include "collectives/statistics.h"
@@ -73,7 +72,6 @@ class CommunicatorImpl final : public Communicator,
     std::array<Lane, kLanes> lanes;
     PointToPoint point_to_point;
   };
-  using ScheduleKey = std::tuple<Collective, int, const Algorithm*>;
 
   CommunicatorImpl(CommunicatorOptions options, Membership membership, AlgorithmTable algorithms);
 
@@ -83,7 +81,6 @@ class CommunicatorImpl final : public Communicator,
   Status Usable() const;
   Status MayQueue(Attached& attached);
   void Drain(Attached& group);
-  Result<const Schedule*> ScheduleFor(const CollectiveRequest& request);
   std::shared_ptr<Operation> NewOperation(const std::string& name, std::uint64_t sequence,
                                           std::shared_ptr<void> keepalive);
   std::shared_ptr<Operation> FailedOperation(const std::string& name, std::uint64_t sequence,
@@ -95,7 +92,6 @@ class CommunicatorImpl final : public Communicator,
   std::vector<std::shared_ptr<Operation>> Unfinished(Attached& attached);
 
   const CommunicatorOptions options_;
-  const AlgorithmTable algorithms_;
   const std::uint64_t generation_;
   const std::shared_ptr<GroupStatistics> statistics_;
   std::atomic<std::int64_t> timeout_ns_;
@@ -107,7 +103,7 @@ class CommunicatorImpl final : public Communicator,
   std::atomic<std::thread::id> attaching_by_{};
 
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
-  std::map<ScheduleKey, std::unique_ptr<Schedule>> schedules_;  // Guarded by submit_mutex_.
+  PlanBook plans_;         // Guarded by submit_mutex_.
   std::vector<std::shared_ptr<Operation>> transfers_;           // Guarded by submit_mutex_.
   std::atomic<std::uint64_t> transfer_sequence_{0};             // Raised under submit_mutex_.
 
