@@ -107,9 +107,9 @@ std::unique_ptr<Cluster> Cluster::Machine(int ranks, const std::string& root) {
 
 std::vector<int> Cluster::RanksOfNodes() const {
   const Placement& placement = topology_.placement();
-  std::vector<int> counts;
+  std::vector<int> counts(static_cast<std::size_t>(placement.nodes()));
   for (int node = 0; node < placement.nodes(); ++node)
-    counts.push_back(static_cast<int>(placement.ranks_on(node).size()));
+    counts[static_cast<std::size_t>(node)] = static_cast<int>(placement.ranks_on(node).size());
   return counts;
 }
 

@@ -35,6 +35,7 @@ EPILOG = (
 )
 _NODE = 8  # ranks of a node where only --ranks is given
 _FEW_RANKS = 64
+_LEAST_CHUNK = 64
 _SIZES = "64K,1M,16M,256M"
 # Beyond a few ranks the others lose by far (docs/scale.md) and take minutes to simulate.
 _LARGE = ("direct", "column_bruck", "column_far_first", "column_ring", "ring", "one_shot", "tree")
@@ -86,7 +87,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     cluster = clusters.load(options, nodes_of=_NODE)
     how = options.chunk or ("executor" if cluster.ranks <= _FEW_RANKS else "best")
     with clusters.one_line():
-        chunk = 0 if how in ("executor", "best") else max(64, shim.parse_bytes(how))
+        chunk = 0 if how in ("executor", "best") else shim.parse_bytes(how)
+        if how not in ("executor", "best") and chunk < _LEAST_CHUNK:
+            raise UsageError(f"--chunk {how}: at least {_LEAST_CHUNK} bytes, executor or best")
         cells = _cells(cluster, options.coll.split(","), sizes, options.algo)
     chunking = Chunking(best=how == "best", bytes=chunk, buffer=buffer)
     rows = _run(cluster, cells, options.root, chunking)
