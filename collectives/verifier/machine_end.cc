@@ -148,13 +148,13 @@ void Machine::Fill(Report* report) const {
         report->implied_waits.push_back({static_cast<int>(rank), static_cast<int>(i)});
     report->marks = std::max(report->marks, schedules_[rank].Marks());
   }
-  std::sort(report->read.begin(), report->read.end(), [](const Transfer& a, const Transfer& b) {
+  std::sort(report->read.begin(), report->read.end(), [](const RankBytes& a, const RankBytes& b) {
     return a.from != b.from ? a.from < b.from : a.to < b.to;
   });
   const auto nodes = At(placement_.nodes());
   report->leaves.assign(nodes, 0);
   report->enters.assign(nodes, 0);
-  for (const Transfer& one : report->put) {
+  for (const RankBytes& one : report->put) {
     for (int by = 0; by < blocks_.ranks(); by += orbit_.representatives()) {
       const int from = placement_.node_of(orbit_.Forward(one.from, by));
       const int to = placement_.node_of(orbit_.Forward(one.to, by));

@@ -41,18 +41,18 @@ struct Problem {
 };
 
 /// Bytes from the stage or memory of one rank to that of another.
-struct Transfer {
+struct RankBytes {
   int from = 0;
   int to = 0;
   std::int64_t bytes = 0;
-  bool operator==(const Transfer&) const = default;
+  bool operator==(const RankBytes&) const = default;
 };
 
 /// What a verified group of schedules does with a problem. With a shift, transfers, steps and
 /// iterations are those of the executed ranks; nodes are counted in full.
 struct Report {
-  std::vector<Transfer> put;   ///< Into the stage of another rank, by (from, to).
-  std::vector<Transfer> read;  ///< Out of the stage of another rank of the node, by (from, to).
+  std::vector<RankBytes> put;   ///< Into the stage of another rank, by (from, to).
+  std::vector<RankBytes> read;  ///< Out of the stage of another rank of the node, by (from, to).
   std::vector<std::int64_t> leaves;  ///< Bytes put by ranks of each node into other nodes.
   std::vector<std::int64_t> enters;  ///< Bytes put into each node by ranks of other nodes.
   int sub_slots_used = 0;            ///< Of the slot of the rank that uses most.

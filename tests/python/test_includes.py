@@ -179,3 +179,20 @@ def test_torch_is_included_in_few_translation_units(folder: str) -> None:
     batch = re.search(r"UNITY_BUILD_BATCH_SIZE (\d+)", cmake)
     compiled = math.ceil(len(units) / int(batch[1])) if batch else len(units)
     assert compiled <= 4, units
+
+
+def test_no_two_headers_define_a_type_of_one_name() -> None:
+    """Linked into one library, two types of one name are one to the linker: memory is lost."""
+    definition = re.compile(r"^(?:struct|class|enum class|union) (\w+)\b[^;(]*\{", re.MULTILINE)
+    defined: dict[str, str] = {}
+    for path in files(".h"):
+        if owner(path) is None or str(path).endswith("_inl.h"):
+            continue
+        # Namespaces of one folder, such as tidegate::lowering, keep their names apart.
+        text = (ROOT / path).read_text()
+        inner = re.search(r"^namespace tidegate::(\w+)", text, re.MULTILINE)
+        for name in definition.findall(text):
+            qualified = f"{inner[1]}::{name}" if inner else name
+            assert qualified not in defined, f"{qualified}: {path} and {defined[qualified]}"
+            defined[qualified] = str(path)
+    assert len(defined) > 100

@@ -60,9 +60,9 @@ TEST_P(VerifierCountersTest, AreThoseOfAnExecution) {
                                               .sizes = SizesOf(one, schedule_of(0).parts)},
                                              schedule_of);
         ASSERT_TRUE(report.ok()) << report.status().message();
-        for (const Transfer& put : report.value().put)
+        for (const RankBytes& put : report.value().put)
           counted[static_cast<std::size_t>(put.from)] += static_cast<std::uint64_t>(put.bytes);
-        for (const Transfer& read : report.value().read)
+        for (const RankBytes& read : report.value().read)
           counted[static_cast<std::size_t>(read.to)] += static_cast<std::uint64_t>(read.bytes);
       }
       Adversary adversary(ranks, 3, 64 << 10, &placed.placement);

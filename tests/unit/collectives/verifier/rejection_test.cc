@@ -261,8 +261,8 @@ TEST(VerifierRejectionTest, CountsWhatIsReadInsideANode) {
                                         .sizes = {100, 7}},
                                        [](int rank) { return AllGather().Of(rank); });
   ASSERT_TRUE(report.ok()) << report.status().message();
-  EXPECT_EQ(report.value().read, (std::vector<Transfer>{{0, 1, 100}, {1, 0, 7}}));
-  EXPECT_EQ(report.value().put, std::vector<Transfer>{});
+  EXPECT_EQ(report.value().read, (std::vector<RankBytes>{{0, 1, 100}, {1, 0, 7}}));
+  EXPECT_EQ(report.value().put, std::vector<RankBytes>{});
   EXPECT_EQ(report.value().leaves, std::vector<std::int64_t>{0});
   EXPECT_EQ(report.value().iterations, 3);
 }

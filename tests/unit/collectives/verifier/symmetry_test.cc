@@ -46,11 +46,11 @@ TEST(VerifierSymmetryTest, AgreesWithExecutingAllRanks) {
       EXPECT_EQ(one.value().enters, all.value().enters) << name;
       EXPECT_EQ(one.value().sub_slots_used, all.value().sub_slots_used) << name;
       EXPECT_EQ(one.value().order != 0, collective != Collective::kAllGather) << name;
-      std::vector<Transfer> put = all.value().put;
-      std::erase_if(put, [](const Transfer& transfer) { return transfer.from >= 4; });
+      std::vector<RankBytes> put = all.value().put;
+      std::erase_if(put, [](const RankBytes& transfer) { return transfer.from >= 4; });
       EXPECT_EQ(one.value().put, put) << name;
-      std::vector<Transfer> read = all.value().read;
-      std::erase_if(read, [](const Transfer& transfer) { return transfer.to >= 4; });
+      std::vector<RankBytes> read = all.value().read;
+      std::erase_if(read, [](const RankBytes& transfer) { return transfer.to >= 4; });
       EXPECT_EQ(one.value().read, read) << name;
       EXPECT_EQ(one.value().iterations, all.value().iterations) << name;
     }
