@@ -76,11 +76,15 @@ struct Planner::State {
   Simulator* Orbit() {
     if (tried_orbit) return orbit.get();
     tried_orbit = true;
-    const int shift = OrbitOf(topology);
-    if (shift == 0) return nullptr;
-    Result<Simulator> made =
-        Simulator::Make(topology, {.rates = options.rates, .striped = true, .orbit = shift});
-    if (made.ok()) orbit = std::make_unique<Simulator>(std::move(made).value());
+    // Where leaf switches join several nodes, it is the nodes below one that stand for all.
+    for (int shift = OrbitOf(topology); shift > 0 && 3 * shift <= topology.ranks(); shift *= 2) {
+      if (topology.ranks() % shift != 0) break;
+      Result<Simulator> made =
+          Simulator::Make(topology, {.rates = options.rates, .striped = true, .orbit = shift});
+      if (!made.ok()) continue;
+      orbit = std::make_unique<Simulator>(std::move(made).value());
+      break;
+    }
     return orbit.get();
   }
 
