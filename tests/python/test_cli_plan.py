@@ -62,6 +62,17 @@ def test_plans_are_verified(capsys: Capture) -> None:
         capsys, "plan", "all_gather", "1M", "--fake", "20x4", "--algo", "column_bruck"
     )
     assert "\nverified   yes, by symmetry\n" in large
+    arguments = ("plan", "all_gather", "1M", "--fake", "257x4", "--algo", "column_bruck")
+    assert "\nverified   no: above 1,024 ranks" in output_of(capsys, *arguments)
+    assert "\nverified   yes, by symmetry\n" in output_of(capsys, *arguments, "--verify")
+
+
+def test_nodes_below_a_leaf_stand_for_all(capsys: Capture) -> None:
+    # Neither is a shift by one node a symmetry, nor would all 16,384 ranks be simulated in time.
+    machine = MACHINES / "cluster_2048_fat_tree_4to1.json"
+    arguments = ("--topo", machine, "--algo", "column_far_first")
+    plan = json_of(capsys, "plan", "all_gather", "64M", *arguments)
+    assert plan["bound_seconds"] < plan["predicted_seconds"] < 10 * plan["bound_seconds"]
 
 
 def test_steps_are_those_of_the_golden_file(capsys: Capture) -> None:
@@ -88,7 +99,7 @@ def test_setting_forces_the_choice(capsys: Capture, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "machine",
-    # All candidates of 16,384 ranks take minutes.
+    # All candidates of 16,384 ranks take half a minute.
     sorted(path.stem for path in MACHINES.glob("*.json") if "cluster" not in path.stem),
 )
 def test_each_described_machine_has_a_plan(capsys: Capture, machine: str) -> None:

@@ -25,6 +25,10 @@ DESCRIPTION = (
 )
 
 
+# The proof of a plan with many messages a rank takes minutes and gigabytes beyond.
+_QUICKLY_VERIFIED_RANKS = 1024
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("collective", help="all_gather, reduce_scatter, all_reduce, broadcast, ...")
     parser.add_argument("size", help="of the whole tensor: 64M, 1.5GiB, 4096")
@@ -33,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--steps", type=int, metavar="RANK", help="prove it, print a rank's program")
     form.add_argument("--svg", type=Path, metavar="F", help="draw who sends to whom and when")
     parser.add_argument("--json", action="store_true", help="JSON; with --steps, of the program")
+    parser.add_argument(
+        "--verify", action="store_true", help="prove it, however long that takes (many ranks)"
+    )
     parser.add_argument("--algo", metavar="NAME", help="this algorithm instead of the best one")
     parser.add_argument("--root", type=int, default=0, metavar="RANK", help="of broadcast, ... (0)")
     clusters.add_arguments(parser, ranks="ranks on this machine (default: one a processor)")
@@ -52,7 +59,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         elif options.json:
             print(json.dumps({"version": 1, **plan}, indent=2))
         else:
-            _show(cluster, plan, output, options.why)
+            _show(cluster, plan, output, options)
     return 0
 
 
@@ -75,14 +82,16 @@ def make_plan(
     return plan
 
 
-def _show(cluster: Cluster, plan: dict[str, Any], output: Output, why: bool) -> None:
+def _show(
+    cluster: Cluster, plan: dict[str, Any], output: Output, options: argparse.Namespace
+) -> None:
     print(f"{plan['collective']} of {size(plan['bytes'])}, {plan['cluster']}")
     print(f"algorithm  {plan['algorithm']}: {plan['reason']}")
     print(f"predicted  {seconds(plan['predicted_seconds'])}{_share(plan)}")
     if plan["bound_seconds"] > 0:
         print(f"bound      {seconds(plan['bound_seconds'])}, {plan['bound_cut']}")
-    print(f"verified   {verification(cluster, plan)}")
-    if why and plan["candidates"]:
+    print(f"verified   {verification(cluster, plan, options.verify)}")
+    if options.why and plan["candidates"]:
         print(f"\nCandidates at {size(plan['priced_bytes'])}, the middle of the size class:")
         _show_candidates(cluster, plan, output)
 
@@ -107,8 +116,10 @@ def _show_candidates(cluster: Cluster, plan: dict[str, Any], output: Output) -> 
     output.table(("algorithm", "predicted", "of bound", ""), rows)
 
 
-def verification(cluster: Cluster, plan: dict[str, Any]) -> str:
+def verification(cluster: Cluster, plan: dict[str, Any], at_any_cost: bool) -> str:
     """ "yes, ..." or "no: <why not>". CommandError for a plan that is wrong."""
+    if cluster.ranks > _QUICKLY_VERIFIED_RANKS and not at_any_cost:
+        return f"no: above {_QUICKLY_VERIFIED_RANKS:,} ranks it may take minutes; add --verify"
     try:
         cluster.verify(plan["collective"], plan["algorithm"], plan["root"])
     except NotImplementedError as error:
@@ -123,7 +134,7 @@ def _show_steps(cluster: Cluster, plan: dict[str, Any], options: argparse.Namesp
     program = cluster.schedule(
         plan["collective"], plan["algorithm"], options.steps, options.root, form
     )
-    verified = verification(cluster, plan)
+    verified = verification(cluster, plan, options.verify)
     print(program.rstrip("\n"))
     if not options.json:
         print(f"verified: {verified}")
