@@ -13,6 +13,10 @@ namespace {
 
 /// How much slower than the fastest counts as equal: less than models are true to.
 constexpr double kAsGood = 1.02;
+/// Ranks up to which a candidate that differs from node to node is priced.
+constexpr int kMostPricedOneByOne = 1024;
+/// Steps up to which a candidate is priced: a few seconds. Beyond are rings of many thousands.
+constexpr double kMostSteps = 6e6;
 /// Chunks beyond a full pipeline of which the steady pace is taken.
 constexpr int kSteadyChunks = 8;
 
@@ -83,6 +87,7 @@ struct Planner::State {
           Simulator::Make(topology, {.rates = options.rates, .striped = true, .orbit = shift});
       if (!made.ok()) continue;
       orbit = std::make_unique<Simulator>(std::move(made).value());
+      representatives = shift;
       break;
     }
     return orbit.get();
@@ -94,6 +99,10 @@ struct Planner::State {
       Result<Simulation> run = simulator->Run(input);
       if (run.ok()) return run;
     }
+    if (topology.ranks() > kMostPricedOneByOne)
+      return Status(StatusCode::kUnsupported, "not alike on all nodes, and " +
+                                                  std::to_string(topology.ranks()) +
+                                                  " ranks are too many to simulate one by one");
     Result<Simulator*> simulator = Exact();
     if (!simulator.ok()) return simulator.status();
     return simulator.value()->Run(input);
@@ -107,6 +116,7 @@ struct Planner::State {
   const PlannerOptions options;
   std::unique_ptr<Simulator> exact;
   std::unique_ptr<Simulator> orbit;
+  int representatives = 0;  ///< Ranks that `orbit` simulates.
   bool tried_orbit = false;
   std::unordered_map<Key, std::unique_ptr<Decision>> decisions;
 };
@@ -142,6 +152,15 @@ Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint6
   const std::uint64_t block = input.blocks.bytes.front() / static_cast<std::uint64_t>(first.parts);
   const auto chunks = static_cast<std::int64_t>((block + chunk - 1) / chunk);
   const std::int64_t full = 2 * (first.MaxLag() / first.period + 1) + 4;
+  const int simulated_ranks = Orbit() != nullptr ? representatives : topology.ranks();
+  const double steps = static_cast<double>(first.steps.size()) * simulated_ranks *
+                       static_cast<double>(std::min(chunks, full + kSteadyChunks));
+  if (steps > kMostSteps) {
+    char text[80];
+    std::snprintf(text, sizeof text, "about %.0f million steps on %d ranks are too many to price",
+                  steps / 1e6, simulated_ranks);
+    return Status(StatusCode::kUnsupported, text);
+  }
   if (chunks <= full + kSteadyChunks) return simulate(bytes);
   const double per_chunk = static_cast<double>(bytes) / static_cast<double>(chunks);
   const auto bytes_of = [&](std::int64_t count) {

@@ -60,7 +60,8 @@ struct PlannerOptions {
 
 /// Chooses algorithms for one group. Prices every algorithm that can be run on the topology by
 /// simulating its schedules (simulator.h), so that a price and a simulation never disagree; long
-/// pipelines are simulated until they are steady and continued in a straight line.
+/// pipelines are simulated until they are steady and continued in a straight line. Above 1,024
+/// ranks only what is alike on all nodes is priced.
 ///
 /// What is within 2% of the fastest counts as equally fast; of equals the simplest is chosen.
 ///

@@ -5,9 +5,11 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include "collectives/topology/fake_cluster.h"
+#include "collectives/topology/topology_json.h"
 
 namespace tidegate {
 namespace {
@@ -94,6 +96,22 @@ TEST(PlannerTest, WhatMustBeExactIsReducedInOnePass) {
   PlanRequest request{Collective::kReduceScatter, kMega};
   request.in_one_pass = true;
   EXPECT_EQ(Chosen(planner, request), "direct");
+}
+
+TEST(PlannerTest, ExplainsItsChoiceForEachFixture) {
+  int fixtures = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TIDEGATE_SOURCE_DIR "/tests/data/topology")) {
+    const Result<Topology> topology = LoadTopology(entry.path().string());
+    ASSERT_TRUE(topology.ok()) << topology.status().message();
+    Planner planner = Planner::Make(topology.value()).value();
+    const PlanRequest request{Collective::kAllGather, 64 * kMega};
+    const Result<const Decision*> decision = planner.Decide(request);
+    ASSERT_TRUE(decision.ok()) << entry.path() << ": " << decision.status().message();
+    EXPECT_THAT(Explain(*decision.value(), request), HasSubstr("% of the bound")) << entry.path();
+    ++fixtures;
+  }
+  EXPECT_GE(fixtures, 8);
 }
 
 TEST(PlannerTest, LookingUpWhatIsDecidedTakesNoSimulation) {
