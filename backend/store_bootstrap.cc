@@ -18,8 +18,8 @@ namespace {
 constexpr Nanoseconds kFirstPause = std::chrono::microseconds(50);
 constexpr Nanoseconds kLongestPause = std::chrono::milliseconds(2);
 
-// All that a rank can know whose peers lived and died before it came: who failed, and why, stands in
-// the group's segment, and the way there leads through the store.
+// All that a rank can know whose peers lived and died before it came: who failed, and why, stands
+// in the group's segment, and the way there leads through the store.
 constexpr char kServerGone[] =
     "; the process that serves the store (rank 0, or torchrun's agent) has left or cannot be "
     "reached: its output says why";

@@ -103,9 +103,9 @@ class CommunicatorImpl final : public Communicator,
   std::atomic<std::thread::id> attaching_by_{};
 
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
-  PlanBook plans_;         // Guarded by submit_mutex_.
-  std::vector<std::shared_ptr<Operation>> transfers_;           // Guarded by submit_mutex_.
-  std::atomic<std::uint64_t> transfer_sequence_{0};             // Raised under submit_mutex_.
+  PlanBook plans_;           // Guarded by submit_mutex_.
+  std::vector<std::shared_ptr<Operation>> transfers_;  // Guarded by submit_mutex_.
+  std::atomic<std::uint64_t> transfer_sequence_{0};    // Raised under submit_mutex_.
 
   mutable std::mutex mutex_;
   std::shared_ptr<Attached> attached_;  // Guarded, as the rest.

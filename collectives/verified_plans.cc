@@ -31,16 +31,15 @@ Status EnsureVerified(const Algorithm& algorithm, const AlgorithmInput& input,
   if (!is_new) return entry->second;
   const Placement placement =
       input.placement != nullptr ? *input.placement : Placement::OneNode(input.ranks);
-  const Status verdict =
-      VerifyPlan(own.collective, placement, input.root, [&](int rank) {
-        AlgorithmInput of_rank = input;
-        of_rank.rank = rank;
-        return algorithm(of_rank);
-      });
+  const Status verdict = VerifyPlan(own.collective, placement, input.root, [&](int rank) {
+    AlgorithmInput of_rank = input;
+    of_rank.rank = rank;
+    return algorithm(of_rank);
+  });
   if (!verdict.ok())
     entry->second = Status(StatusCode::kInternal,
-                           "algorithm " + own.name + " failed its verification and is not run: " +
-                               verdict.message() +
+                           "algorithm " + own.name +
+                               " failed its verification and is not run: " + verdict.message() +
                                "; choose another with TIDEGATE_ALGO and report this");
   return entry->second;
 }

@@ -166,10 +166,11 @@ const std::vector<Setting>& Table() {
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "
                "them at once."),
-      Choices("TIDEGATE_ALGO", &Config::algo,
-              "Algorithms to use instead of those that the planner would choose, by collective: "
-              "ag:ring,rs:direct. A name that is not there is answered with those that are. Equal on "
-              "all ranks."),
+      Choices(
+          "TIDEGATE_ALGO", &Config::algo,
+          "Algorithms to use instead of those that the planner would choose, by collective: "
+          "ag:ring,rs:direct. A name that is not there is answered with those that are. Equal on "
+          "all ranks."),
       Path("TIDEGATE_TOPO_FILE", &Config::topo_file,
            "JSON description of the machines (docs/topology.md): used instead of what is "
            "discovered, "

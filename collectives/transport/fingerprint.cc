@@ -3,9 +3,9 @@
 namespace tidegate {
 
 bool Matches(const Fingerprint& a, const Fingerprint& b) {
-  return a.sequence == b.sequence && a.elements == b.elements && a.layout == b.layout && a.plan == b.plan &&
-         a.collective == b.collective && a.dtype == b.dtype && a.reduce_op == b.reduce_op &&
-         a.refused == b.refused && a.root == b.root;
+  return a.sequence == b.sequence && a.elements == b.elements && a.layout == b.layout &&
+         a.plan == b.plan && a.collective == b.collective && a.dtype == b.dtype &&
+         a.reduce_op == b.reduce_op && a.refused == b.refused && a.root == b.root;
 }
 
 std::string Describe(const Fingerprint& fingerprint) {

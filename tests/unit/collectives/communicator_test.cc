@@ -119,8 +119,10 @@ TEST(AlgorithmRegistrationTest, WhatFailsItsVerificationIsNotRun) {
   group.RunAll([&](int rank, Communicator& communicator) {
     const auto operation = communicator.Submit({memory.RequestFor(rank)}, {.async = false});
     EXPECT_EQ(operation->status().code(), StatusCode::kInternal);
-    EXPECT_THAT(operation->status().message(),
-                ::testing::HasSubstr("algorithm hasty failed its verification and is not run: all_gather hasty rank "));
+    EXPECT_THAT(
+        operation->status().message(),
+        ::testing::HasSubstr(
+            "algorithm hasty failed its verification and is not run: all_gather hasty rank "));
   });
 }
 

@@ -86,8 +86,7 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
                                                        .root = std::max(one.root, 0),
                                                        .placement = &placed.placement});
             const std::uint64_t before = execution.bytes_from_peers() + execution.bytes_to_peers();
-            ASSERT_NO_FATAL_FAILURE(
-                RunToEnd(*transport, execution, request, schedule, ++sequence));
+            ASSERT_NO_FATAL_FAILURE(RunToEnd(*transport, execution, request, schedule, ++sequence));
             ASSERT_EQ(memory.ErrorOf(rank), "") << algorithm.name << " on " << placed.name;
             const std::uint64_t after = execution.bytes_from_peers() + execution.bytes_to_peers();
             if (IsFlow(algorithm)) {
@@ -98,9 +97,9 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
           }
         }
       }
-      moved[0] += static_cast<std::int64_t>(execution.bytes_from_peers() +
-                                            execution.bytes_to_peers()) -
-                  other_bytes;
+      moved[0] +=
+          static_cast<std::int64_t>(execution.bytes_from_peers() + execution.bytes_to_peers()) -
+          other_bytes;
       if (rank == 0) moved[1] = expected;
     }));
   }

@@ -7,8 +7,8 @@
 
 namespace tidegate {
 
-/// A ring in both directions: to each neighbour what came last from the other one. Half the rounds of
-/// a ring, floor(m/2) (alpha + s beta) each way, where links carry both directions at once.
+/// A ring in both directions: to each neighbour what came last from the other one. Half the rounds
+/// of a ring, floor(m/2) (alpha + s beta) each way, where links carry both directions at once.
 inline Exchange BothWaysExchange(int me, int members) {
   Exchange exchange{.name = "both_ways", .members = members};
   const int right_hops = members / 2;
