@@ -30,21 +30,6 @@ bool Reduces(Collective collective) {
          collective == Collective::kReduce;
 }
 
-/// Sizes of the blocks of a call of `bytes`, in multiples of 16 bytes as benchmarks use them.
-BlockSizes BlocksOf(Collective collective, std::uint64_t bytes, int ranks) {
-  const auto p = static_cast<std::uint64_t>(ranks);
-  switch (collective) {
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll:
-      return {{(bytes + p - 1) / p}};
-    case Collective::kBarrier:
-      return {};
-    default:
-      return {{bytes}};
-  }
-}
-
 std::uint64_t MiddleOf(int size_class) {
   if (size_class == 0) return 0;
   const std::uint64_t least = std::uint64_t{1} << (size_class - 1);
@@ -61,6 +46,20 @@ int OrbitOf(const Topology& topology) {
 }
 
 }  // namespace
+
+BlockSizes BlockSizesOf(Collective collective, std::uint64_t bytes, int ranks) {
+  const auto p = static_cast<std::uint64_t>(ranks);
+  switch (collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+      return {{(bytes + p - 1) / p}};
+    case Collective::kBarrier:
+      return {};
+    default:
+      return {{bytes}};
+  }
+}
 
 struct Planner::State {
   using Key = std::uint64_t;
@@ -131,7 +130,7 @@ Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint6
   const Schedule first = build(0);
   SimulationInput input;
   input.schedule = build;
-  input.blocks = BlocksOf(algorithm.collective, bytes, placement.ranks());
+  input.blocks = BlockSizesOf(algorithm.collective, bytes, placement.ranks());
   input.slot_bytes = options.slot_bytes;
   const std::size_t chunk =
       options.slot_bytes / static_cast<std::size_t>(std::max(1, first.sub_slots)) / 64 * 64;
@@ -140,7 +139,7 @@ Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint6
                                                 FormatBytes(2 * options.slot_bytes) +
                                                 " (TIDEGATE_STAGE_BYTES)");
   const auto simulate = [&](std::uint64_t total) -> Result<double> {
-    input.blocks = BlocksOf(algorithm.collective, total, placement.ranks());
+    input.blocks = BlockSizesOf(algorithm.collective, total, placement.ranks());
     Result<Simulation> run = Run(input);
     if (!run.ok()) return run.status();
     return run.value().seconds;
@@ -175,7 +174,7 @@ Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint6
 }
 
 Bound Planner::State::BoundOf(Collective collective, std::uint64_t bytes, int root) {
-  return BoundFor(topology, collective, BlocksOf(collective, bytes, topology.ranks()), root);
+  return BoundFor(topology, collective, BlockSizesOf(collective, bytes, topology.ranks()), root);
 }
 
 Result<Decision> Planner::State::Make(const PlanRequest& request) {

@@ -94,6 +94,9 @@ class Planner {
   std::unique_ptr<State> state_;
 };
 
+/// The blocks of a call of `bytes`, as PlanRequest counts them, for simulations and bounds.
+BlockSizes BlockSizesOf(Collective collective, std::uint64_t bytes, int ranks);
+
 /// A table for people: candidates, predicted times, shares of the bound, and the reason.
 std::string Explain(const Decision& decision, const PlanRequest& request);
 

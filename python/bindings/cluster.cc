@@ -47,21 +47,6 @@ Collective CollectiveNamed(std::string_view name) {
   Refuse("no collective is called " + std::string(name) + "; there are " + known);
 }
 
-/// As the planner has it: BlockSizes for `bytes` of the whole tensor.
-BlockSizes BlocksOfCall(Collective collective, std::uint64_t bytes, int ranks) {
-  const auto p = static_cast<std::uint64_t>(ranks);
-  switch (collective) {
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll:
-      return {{(bytes + p - 1) / p}};
-    case Collective::kBarrier:
-      return {};
-    default:
-      return {{bytes}};
-  }
-}
-
 std::unique_ptr<Cluster> Own(Result<Topology> topology) {
   return std::make_unique<Cluster>(OrThrow(std::move(topology)));
 }
@@ -272,7 +257,7 @@ py::dict Cluster::Simulate(const std::string& collective, const std::string& alg
   const Config config = OrThrow(LoadConfig(ProcessEnvironment()));
   SimulationInput input;
   input.schedule = Programs(named, root);
-  input.blocks = BlocksOfCall(named.collective, bytes, ranks());
+  input.blocks = BlockSizesOf(named.collective, bytes, ranks());
   input.slot_bytes = config.stage_bytes / kStageSlots;
   input.chunk_bytes = chunk_bytes;
   const Simulation run = [&] {
@@ -305,7 +290,7 @@ std::tuple<double, std::string> Cluster::BoundOf(const std::string& collective, 
   const Collective asked = CollectiveNamed(collective);
   if (root < 0 || root >= ranks())
     Refuse("root " + std::to_string(root) + " is outside [0, " + std::to_string(ranks()) + ")");
-  const Bound bound = BoundFor(topology_, asked, BlocksOfCall(asked, bytes, ranks()), root);
+  const Bound bound = BoundFor(topology_, asked, BlockSizesOf(asked, bytes, ranks()), root);
   return {bound.seconds, bound.cut};
 }
 
