@@ -11,12 +11,7 @@ namespace {
 
 /// Reductions go one way, everything else the other: an all-gather and a reduce-scatter of one
 /// group make progress side by side.
-int LaneOf(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-                 collective == Collective::kReduce
-             ? 1
-             : 0;
-}
+int LaneOf(Collective collective) { return Reduces(collective) ? 1 : 0; }
 
 }  // namespace
 

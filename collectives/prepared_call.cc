@@ -44,16 +44,6 @@ std::uint64_t LayoutHash(const std::vector<Block>& blocks) {
   return hash;
 }
 
-bool Reduces(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-         collective == Collective::kReduce;
-}
-
-bool Rooted(Collective collective) {
-  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
-         collective == Collective::kGather || collective == Collective::kScatter;
-}
-
 Status Invalid(const std::string& message) { return Status(StatusCode::kInvalidArgument, message); }
 
 Status CheckCount(const char* what, const std::vector<Block>& blocks, int expected) {
@@ -140,7 +130,7 @@ std::size_t MessageBytes(const CollectiveRequest& request) {
 }
 
 Status CheckRequest(const CollectiveRequest& request, int rank, int ranks) {
-  if (Rooted(request.collective) && (request.root < 0 || request.root >= ranks))
+  if (IsRooted(request.collective) && (request.root < 0 || request.root >= ranks))
     return Invalid("root " + std::to_string(request.root) + " is outside [0, " +
                    std::to_string(ranks) + ")");
   const Shape shape = ShapeOf(request, rank, ranks);
@@ -209,7 +199,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   fingerprint.plan = HashOf(schedule.name);
   fingerprint.collective = request.collective;
   fingerprint.dtype = request.dtype;
-  fingerprint.root = Rooted(request.collective) ? request.root : -1;
+  fingerprint.root = IsRooted(request.collective) ? request.root : -1;
   if (Reduces(request.collective)) {
     fingerprint.reduce_op = request.reduce_op;
     fingerprint.factor = request.factor;

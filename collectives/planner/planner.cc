@@ -25,11 +25,6 @@ std::string_view OrderOf(const NamedAlgorithm& algorithm) {
   return algorithm.in_one_pass ? "ranks" : std::string_view(algorithm.name);
 }
 
-bool Reduces(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-         collective == Collective::kReduce;
-}
-
 std::uint64_t MiddleOf(int size_class) {
   if (size_class == 0) return 0;
   const std::uint64_t least = std::uint64_t{1} << (size_class - 1);

@@ -17,6 +17,11 @@ bool IsRooted(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
+bool Reduces(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
+         collective == Collective::kReduce;
+}
+
 int Schedule::MaxLag() const {
   int lag = 0;
   for (const Step& step : steps) lag = std::max(lag, step.lag);

@@ -24,6 +24,8 @@ inline constexpr int kCollectives = 9;
 std::string_view NameOf(Collective collective);
 /// Whether one rank differs from the others: broadcast, reduce, gather and scatter.
 bool IsRooted(Collective collective);
+/// Whether contributions are combined: reduce_scatter, all_reduce and reduce.
+bool Reduces(Collective collective);
 
 /// Where bytes lie. Input and output are the caller's tensors, private to a rank and cut into
 /// blocks of any sizes; stage is memory of `owner` that every rank of its node can read, and that

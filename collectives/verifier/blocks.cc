@@ -15,11 +15,6 @@ Status Invalid(const std::string& message) { return Status(StatusCode::kInvalidA
 
 }  // namespace
 
-bool Reduces(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-         collective == Collective::kReduce;
-}
-
 Result<Blocks> Blocks::Make(const Problem& problem, int parts) {
   if (problem.placement == nullptr) return Invalid("a problem without a placement");
   const int ranks = problem.placement->ranks();

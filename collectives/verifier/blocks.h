@@ -8,8 +8,6 @@
 
 namespace tidegate::verifier {
 
-bool Reduces(Collective collective);
-
 /// Which blocks each rank has for a problem, how long they are, and what must come out.
 class Blocks {
  public:
