@@ -18,7 +18,8 @@ constexpr std::array<std::pair<std::string_view, Collective>, 8> kShortNames = {
     {"a2a", Collective::kAllToAll},
 }};
 
-std::optional<Collective> CollectiveNamed(std::string_view name) {
+/// Of those that have a choice of algorithms.
+std::optional<Collective> ChosenFor(std::string_view name) {
   for (const auto& [short_name, collective] : kShortNames)
     if (name == short_name || name == NameOf(collective)) return collective;
   return std::nullopt;
@@ -52,7 +53,7 @@ Result<AlgorithmChoices> ParseAlgorithmChoices(std::string_view text) {
                    "\" is not of the form collective:algorithm, as in ag:ring,rs:ring");
     const std::string_view name = item.substr(0, colon);
     const std::string algorithm(item.substr(colon + 1));
-    const std::optional<Collective> collective = CollectiveNamed(name);
+    const std::optional<Collective> collective = ChosenFor(name);
     if (!collective) {
       std::string known;
       for (const auto& [short_name, one] : kShortNames)

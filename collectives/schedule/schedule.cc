@@ -12,6 +12,14 @@ std::string_view NameOf(Collective collective) {
   return kNames[static_cast<std::size_t>(collective)];
 }
 
+std::optional<Collective> CollectiveNamed(std::string_view name) {
+  for (int i = 0; i < kCollectives; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (NameOf(collective) == name) return collective;
+  }
+  return std::nullopt;
+}
+
 bool IsRooted(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce ||
          collective == Collective::kGather || collective == Collective::kScatter;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@ enum class Collective : std::uint8_t {
 inline constexpr int kCollectives = 9;
 /// "all_gather", "reduce_scatter", ...: the names of c10d.
 std::string_view NameOf(Collective collective);
+/// The collective of that name, if any.
+std::optional<Collective> CollectiveNamed(std::string_view name);
 /// Whether one rank differs from the others: broadcast, reduce, gather and scatter.
 bool IsRooted(Collective collective);
 /// Whether contributions are combined: reduce_scatter, all_reduce and reduce.

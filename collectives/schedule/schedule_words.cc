@@ -134,12 +134,9 @@ bool ReadKind(std::string_view word, Step& step) {
 }
 
 bool ReadCollective(std::string_view word, Collective& collective) {
-  for (int i = 0; i < kCollectives; ++i) {
-    if (word != NameOf(static_cast<Collective>(i))) continue;
-    collective = static_cast<Collective>(i);
-    return true;
-  }
-  return false;
+  const std::optional<Collective> named = CollectiveNamed(word);
+  if (named) collective = *named;
+  return named.has_value();
 }
 
 }  // namespace tidegate::schedule_words

@@ -37,13 +37,11 @@ T OrThrow(Result<T> result) {
   return std::move(result).value();
 }
 
-Collective CollectiveNamed(std::string_view name) {
+Collective CollectiveOrThrow(std::string_view name) {
+  if (const std::optional<Collective> collective = CollectiveNamed(name)) return *collective;
   std::string known;
-  for (int i = 0; i < kCollectives; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (NameOf(collective) == name) return collective;
-    known += (known.empty() ? "" : ", ") + std::string(NameOf(collective));
-  }
+  for (int i = 0; i < kCollectives; ++i)
+    known += (known.empty() ? "" : ", ") + std::string(NameOf(static_cast<Collective>(i)));
   Refuse("no collective is called " + std::string(name) + "; there are " + known);
 }
 
@@ -154,7 +152,7 @@ py::dict Cluster::RouteBetween(int from, int to) const {
 }
 
 std::vector<std::string> Cluster::Algorithms(const std::string& collective) const {
-  const Collective asked = CollectiveNamed(collective);
+  const Collective asked = CollectiveOrThrow(collective);
   std::vector<std::string> names;
   for (const NamedAlgorithm& algorithm : AllAlgorithms())
     if (algorithm.collective == asked && algorithm.serves(topology_.placement()))
@@ -164,7 +162,7 @@ std::vector<std::string> Cluster::Algorithms(const std::string& collective) cons
 
 const NamedAlgorithm& Cluster::Named(const std::string& collective,
                                      const std::string& algorithm) const {
-  const Collective asked = CollectiveNamed(collective);
+  const Collective asked = CollectiveOrThrow(collective);
   const NamedAlgorithm* const found = FindAlgorithm(asked, algorithm);
   if (found == nullptr || !found->serves(topology_.placement()))
     Refuse("no " + collective + " on these nodes is called " + algorithm + "; there are " +
@@ -195,7 +193,7 @@ Planner& Cluster::PlannerOfThis() {
 
 py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int root) {
   const PlanRequest request{
-      .collective = CollectiveNamed(collective), .bytes = bytes, .root = root};
+      .collective = CollectiveOrThrow(collective), .bytes = bytes, .root = root};
   const Decision* decision = nullptr;
   {
     const GilRelease released;
@@ -287,7 +285,7 @@ py::dict Cluster::Simulate(const std::string& collective, const std::string& alg
 
 std::tuple<double, std::string> Cluster::BoundOf(const std::string& collective, std::uint64_t bytes,
                                                  int root) const {
-  const Collective asked = CollectiveNamed(collective);
+  const Collective asked = CollectiveOrThrow(collective);
   if (root < 0 || root >= ranks())
     Refuse("root " + std::to_string(root) + " is outside [0, " + std::to_string(ranks()) + ")");
   const Bound bound = BoundFor(topology_, asked, BlockSizesOf(asked, bytes, ranks()), root);
