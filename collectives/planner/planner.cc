@@ -19,6 +19,7 @@ constexpr int kMostPricedOneByOne = 1024;
 constexpr double kMostSteps = 6e6;
 /// Chunks beyond a full pipeline of which the steady pace is taken.
 constexpr int kSteadyChunks = 8;
+constexpr const char* kSeveralPasses = "reduces in several passes";
 
 /// Which order of reduction an algorithm has: equal names, equal bits.
 std::string_view OrderOf(const NamedAlgorithm& algorithm) {
@@ -38,6 +39,14 @@ int OrbitOf(const Topology& topology) {
   for (int rank = 0; rank < placement.ranks(); ++rank)
     if (placement.node_of(rank) != rank / placement.ranks_on_largest_node()) return 0;
   return placement.ranks_on_largest_node();
+}
+
+void Take(const NamedAlgorithm& algorithm, double seconds, Decision& decision) {
+  Candidate candidate;
+  candidate.algorithm = &algorithm;
+  candidate.seconds = seconds;
+  decision.candidates.push_back(std::move(candidate));
+  decision.algorithm = &algorithm;
 }
 
 }  // namespace
@@ -104,6 +113,8 @@ struct Planner::State {
 
   Result<double> Price(const NamedAlgorithm& algorithm, std::uint64_t bytes, int root);
   Result<Decision> Make(const PlanRequest& request);
+  Status TakeForced(const NamedAlgorithm& forced, const PlanRequest& request, Decision& decision);
+  Status TakeFastest(const PlanRequest& request, Decision& decision);
   Bound BoundOf(Collective collective, std::uint64_t bytes, int root);
 
   const Topology& topology;
@@ -127,12 +138,13 @@ Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint6
   input.schedule = build;
   input.blocks = BlockSizesOf(algorithm.collective, bytes, placement.ranks());
   input.slot_bytes = options.slot_bytes;
-  const std::size_t chunk =
-      options.slot_bytes / static_cast<std::size_t>(std::max(1, first.sub_slots)) / 64 * 64;
+  const auto sub_slots = static_cast<std::size_t>(std::max(1, first.sub_slots));
+  const std::size_t chunk = options.slot_bytes / sub_slots / 64 * 64;
   if (chunk == 0)
-    return Status(StatusCode::kUnsupported, "needs stages of more than " +
-                                                FormatBytes(2 * options.slot_bytes) +
-                                                " (TIDEGATE_STAGE_BYTES)");
+    return Status(StatusCode::kInvalidArgument,
+                  "needs a stage of at least " + FormatBytes(kStageSlots * sub_slots * 64) +
+                      ", and has " + FormatBytes(kStageSlots * options.slot_bytes) +
+                      " (TIDEGATE_STAGE_BYTES)");
   const auto simulate = [&](std::uint64_t total) -> Result<double> {
     input.blocks = BlockSizesOf(algorithm.collective, total, placement.ranks());
     Result<Simulation> run = Run(input);
@@ -172,37 +184,61 @@ Bound Planner::State::BoundOf(Collective collective, std::uint64_t bytes, int ro
   return BoundFor(topology, collective, BlockSizesOf(collective, bytes, topology.ranks()), root);
 }
 
-Result<Decision> Planner::State::Make(const PlanRequest& request) {
+Status Planner::State::TakeForced(const NamedAlgorithm& forced, const PlanRequest& request,
+                                  Decision& decision) {
+  const Result<double> price = Price(forced, decision.priced_bytes, request.root);
+  // What cannot be priced may run all the same.
+  if (!price.ok() && price.status().code() != StatusCode::kUnsupported)
+    return Status(price.status().code(), "TIDEGATE_ALGO: \"" + forced.name + "\" of " +
+                                             std::string(NameOf(request.collective)) +
+                                             " cannot be run here: " + price.status().message());
+  Take(forced, price.ok() ? price.value() : 0, decision);
+  decision.reason = "forced by TIDEGATE_ALGO";
+  if (!price.ok()) decision.reason += ", not priced: " + price.status().message();
+  return Status();
+}
+
+Status Planner::State::TakeFastest(const PlanRequest& request, Decision& decision) {
   const Placement& placement = topology.placement();
-  Decision decision;
-  const int size_class = SizeClass(request.bytes);
-  decision.priced_bytes = MiddleOf(size_class);
-  decision.bound = BoundOf(request.collective, decision.priced_bytes, request.root);
-  const auto forced = options.forced.find(request.collective);
   std::vector<Candidate> excluded;
+  const NamedAlgorithm* unpriced = nullptr;
   for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
     if (algorithm.collective != request.collective) continue;
     if (!algorithm.serves(placement)) continue;
     Candidate candidate;
     candidate.algorithm = &algorithm;
     if (request.in_one_pass && !algorithm.in_one_pass) {
-      candidate.excluded = "reduces in several passes";
+      candidate.excluded = kSeveralPasses;
     } else if (Result<double> price = Price(algorithm, decision.priced_bytes, request.root);
                !price.ok()) {
       candidate.excluded = price.status().message();
+      if (unpriced == nullptr && price.status().code() == StatusCode::kUnsupported)
+        unpriced = &algorithm;
     } else {
       candidate.seconds = price.value();
-      const auto measured = options.measured.find({request.collective, algorithm.name, size_class});
+      const auto measured =
+          options.measured.find({request.collective, algorithm.name, SizeClass(request.bytes)});
       if (measured != options.measured.end()) candidate.measured_seconds = measured->second;
     }
     (candidate.excluded.empty() ? decision.candidates : excluded).push_back(std::move(candidate));
   }
+  if (decision.candidates.empty() && unpriced != nullptr) {
+    Take(*unpriced, 0, decision);
+    decision.reason = "the simplest: none was priced";
+    std::erase_if(excluded, [&](const Candidate& one) { return one.algorithm == unpriced; });
+    decision.candidates.insert(decision.candidates.end(), excluded.begin(), excluded.end());
+    return Status();
+  }
   std::stable_sort(decision.candidates.begin(), decision.candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  if (decision.candidates.empty())
+  if (decision.candidates.empty()) {
+    std::string why;
+    for (const Candidate& candidate : excluded)
+      why += (why.empty() ? ": " : "; ") + candidate.algorithm->name + " " + candidate.excluded;
     return Status(StatusCode::kUnsupported, "no algorithm serves " +
                                                 std::string(NameOf(request.collective)) + " on " +
-                                                std::to_string(placement.nodes()) + " nodes");
+                                                std::to_string(placement.nodes()) + " nodes" + why);
+  }
   // Of those that are as good as the fastest, the first of the catalogue: the simplest.
   const double best = decision.candidates.front().seconds;
   const Candidate* chosen =
@@ -213,34 +249,45 @@ Result<Decision> Planner::State::Make(const PlanRequest& request) {
                            return a_is_late != b_is_late ? b_is_late : a.algorithm < b.algorithm;
                          });
   const std::string_view order = OrderOf(*chosen->algorithm);
-  std::string how = (chosen->seconds == best ? "fastest of " : "as fast as any of ") +
+  decision.reason = (chosen->seconds == best ? "fastest of " : "as fast as any of ") +
                     std::to_string(decision.candidates.size()) + " candidates";
   for (const Candidate& candidate : decision.candidates) {
     if (candidate.measured_seconds == 0) continue;
     if (Reduces(request.collective) && OrderOf(*candidate.algorithm) != order) continue;
     if (chosen->measured_seconds == 0 || candidate.measured_seconds < chosen->measured_seconds) {
       chosen = &candidate;
-      how = "fastest as measured";
-    }
-  }
-  if (forced != options.forced.end()) {
-    const auto named = std::find_if(
-        decision.candidates.begin(), decision.candidates.end(),
-        [&](const Candidate& candidate) { return candidate.algorithm->name == forced->second; });
-    if (named != decision.candidates.end()) {
-      chosen = &*named;
-      how = "forced by TIDEGATE_ALGO";
+      decision.reason = "fastest as measured";
     }
   }
   decision.algorithm = chosen->algorithm;
-  decision.reason = how;
-  if (decision.bound.seconds > 0 && chosen->seconds > 0) {
+  decision.candidates.insert(decision.candidates.end(), excluded.begin(), excluded.end());
+  return Status();
+}
+
+Result<Decision> Planner::State::Make(const PlanRequest& request) {
+  Decision decision;
+  decision.priced_bytes = MiddleOf(SizeClass(request.bytes));
+  decision.bound = BoundOf(request.collective, decision.priced_bytes, request.root);
+  const auto choice = options.forced.find(request.collective);
+  const NamedAlgorithm* const forced =
+      choice == options.forced.end() ? nullptr : FindAlgorithm(choice->first, choice->second);
+  const bool is_set_aside = forced != nullptr && request.in_one_pass && !forced->in_one_pass;
+  if (forced != nullptr && !is_set_aside) {
+    TIDEGATE_RETURN_IF_ERROR(TakeForced(*forced, request, decision));
+  } else {
+    TIDEGATE_RETURN_IF_ERROR(TakeFastest(request, decision));
+  }
+  for (const Candidate& candidate : decision.candidates) {
+    if (candidate.algorithm != decision.algorithm) continue;
+    if (decision.bound.seconds <= 0 || candidate.seconds <= 0) continue;
     char share[48];
     std::snprintf(share, sizeof share, ", %.0f%% of the bound",
-                  100 * decision.bound.seconds / chosen->seconds);
+                  100 * decision.bound.seconds / candidate.seconds);
     decision.reason += share;
   }
-  decision.candidates.insert(decision.candidates.end(), excluded.begin(), excluded.end());
+  if (is_set_aside)
+    decision.reason += "; \"" + forced->name + "\" of TIDEGATE_ALGO is set aside: it " +
+                       kSeveralPasses + ", and this call takes one";
   return decision;
 }
 
@@ -295,6 +342,12 @@ std::string Explain(const Decision& decision, const PlanRequest& request) {
     if (!candidate.excluded.empty()) {
       std::snprintf(line, sizeof line, "  %-26s   excluded: ", candidate.algorithm->name.c_str());
       text += line + candidate.excluded + "\n";
+      continue;
+    }
+    if (candidate.seconds == 0 && decision.bound.seconds > 0) {
+      std::snprintf(line, sizeof line, "  %-26s   not priced  <- chosen\n",
+                    candidate.algorithm->name.c_str());
+      text += line;
       continue;
     }
     const double share =

@@ -33,7 +33,8 @@ struct PlanRequest {
 /// An algorithm that could serve a request.
 struct Candidate {
   const NamedAlgorithm* algorithm = nullptr;
-  double seconds = 0;           ///< Predicted, for the middle of the size class.
+  /// Predicted, for the middle of the size class; 0 for what is forced and cannot be priced.
+  double seconds = 0;
   double measured_seconds = 0;  ///< Where the measured table has it; else 0.
   std::string excluded;         ///< Why it is out of question; empty: it is not.
 };
@@ -78,11 +79,15 @@ class Planner {
   Planner(Planner&&) noexcept;
   ~Planner();
 
-  /// The decision for `request`; valid as long as the planner. kInvalidArgument for a root that is
-  /// no rank, kUnsupported where nothing serves.
+  /// The decision for `request`; valid as long as the planner. Where an algorithm is forced, only
+  /// that one is priced, and taken even if it cannot be; it is set aside, which the reason says,
+  /// for requests that must reduce in one pass when it does not. kInvalidArgument for a root that
+  /// is no rank and for a forced algorithm that the stage is too small for, kUnsupported where
+  /// nothing serves.
   Result<const Decision*> Decide(const PlanRequest& request);
 
-  /// What Decide would say of one algorithm at exactly `bytes`, in seconds.
+  /// What Decide would say of one algorithm at exactly `bytes`, in seconds. kUnsupported for what
+  /// runs but would take too long to price, kInvalidArgument for what cannot be run.
   Result<double> Price(const NamedAlgorithm& algorithm, std::uint64_t bytes, int root = 0);
 
   /// The class of a size: 0 for 0 bytes, k for [2^(k-1), 2^k).

@@ -72,6 +72,68 @@ TEST(PlannerTest, AForcedAlgorithmIsTakenAndSaid) {
   EXPECT_FALSE(Planner::Make(FakeCluster(1, 2), options).ok());
 }
 
+TEST(PlannerTest, OnlyTheForcedAlgorithmIsPriced) {
+  const Topology cluster = FakeCluster(2, 4);
+  PlannerOptions options;
+  options.forced = {{Collective::kAllGather, "ring"}};
+  Planner planner = Planner::Make(cluster, options).value();
+  const Decision& forced = *planner.Decide({Collective::kAllGather, kMega}).value();
+  ASSERT_EQ(forced.candidates.size(), 1u);
+  const Result<double> price = planner.Price(*forced.algorithm, forced.priced_bytes);
+  EXPECT_EQ(forced.candidates.front().seconds, price.value());
+  EXPECT_GT(planner.Decide({Collective::kReduceScatter, kMega}).value()->candidates.size(), 5u);
+}
+
+TEST(PlannerTest, WhatCannotBePricedRunsUnpriced) {
+  // Each rank of a tree does something else, and 2,048 are too many to simulate one by one.
+  const Topology cluster = FakeCluster(256, 8);
+  const PlanRequest request{Collective::kBroadcast, kMega};
+  PlannerOptions options;
+  for (const bool is_forced : {true, false}) {
+    options.forced.clear();
+    if (is_forced) options.forced = {{Collective::kBroadcast, "tree"}};
+    Planner planner = Planner::Make(cluster, options).value();
+    const Result<const Decision*> decision = planner.Decide(request);
+    ASSERT_TRUE(decision.ok()) << decision.status().message();
+    EXPECT_EQ(decision.value()->algorithm->name, "tree");
+    EXPECT_THAT(decision.value()->reason,
+                HasSubstr(is_forced ? "forced by TIDEGATE_ALGO, not priced: not alike on all nodes"
+                                    : "the simplest: none was priced"));
+    EXPECT_THAT(Explain(*decision.value(), request), HasSubstr("not priced  <- chosen"));
+  }
+}
+
+TEST(PlannerTest, AForcedAlgorithmThatTheStageIsTooSmallForIsAnError) {
+  const Topology cluster = FakeCluster(4, 8);
+  PlannerOptions options;
+  options.slot_bytes = 1024;
+  options.forced = {{Collective::kReduceScatter, "leader_ring"}};
+  Planner planner = Planner::Make(cluster, options).value();
+  const Result<const Decision*> decision = planner.Decide({Collective::kReduceScatter, kMega});
+  ASSERT_FALSE(decision.ok());
+  EXPECT_EQ(decision.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(decision.status().message(),
+              HasSubstr("\"leader_ring\" of reduce_scatter cannot be run here: needs a stage of"));
+  EXPECT_THAT(decision.status().message(), HasSubstr("TIDEGATE_STAGE_BYTES"));
+}
+
+TEST(PlannerTest, WhatMustBeExactSetsAForcedAlgorithmOfSeveralPassesAside) {
+  const Topology cluster = FakeCluster(4, 2);
+  PlannerOptions options;
+  options.forced = {{Collective::kReduceScatter, "ring"}};
+  Planner planner = Planner::Make(cluster, options).value();
+  const PlanRequest request{
+      .collective = Collective::kReduceScatter, .bytes = kMega, .in_one_pass = true};
+  const Decision& decision = *planner.Decide(request).value();
+  EXPECT_EQ(decision.algorithm->name, "direct");
+  EXPECT_THAT(decision.reason, HasSubstr("\"ring\" of TIDEGATE_ALGO is set aside: it reduces in "
+                                         "several passes"));
+  // One that does reduce in one pass is taken for both.
+  options.forced = {{Collective::kReduceScatter, "direct"}};
+  Planner direct = Planner::Make(cluster, options).value();
+  EXPECT_THAT(direct.Decide(request).value()->reason, HasSubstr("forced by TIDEGATE_ALGO"));
+}
+
 TEST(PlannerTest, MeasurementChoosesOnlyAmongPlansOfTheSameOrder) {
   const Topology cluster = FakeCluster(4, 2);
   const PlanRequest request{Collective::kReduceScatter, kMega};
