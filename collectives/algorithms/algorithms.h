@@ -26,9 +26,12 @@ using Algorithm = std::function<Schedule(const AlgorithmInput& input)>;
 // What is no flow (flows.h), or not one alone. One file each; the costs stand there.
 Schedule AllReduceOneShot(const AlgorithmInput& input);
 Schedule ReduceTwoShot(const AlgorithmInput& input);
-Schedule GatherDirect(const AlgorithmInput& input);
-Schedule ScatterDirect(const AlgorithmInput& input);
+Schedule GatherDirect(const Placement& placement, const AlgorithmInput& input);
+Schedule GatherColumn(const Placement& placement, const AlgorithmInput& input);
+Schedule ScatterDirect(const Placement& placement, const AlgorithmInput& input);
+Schedule ScatterColumn(const Placement& placement, const AlgorithmInput& input);
 Schedule AllToAllDirect(const AlgorithmInput& input);
+Schedule AllToAllPairwise(const Placement& placement, const AlgorithmInput& input);
 Schedule BarrierArrival(const AlgorithmInput& input);
 
 /// An algorithm as one names it, for example in TIDEGATE_ALGO.

@@ -13,6 +13,8 @@ using FlowMaker = std::function<Flow(const Placement& placement, int rank)>;
 
 bool Always(const Placement&) { return true; }
 bool OnOneNode(const Placement& placement) { return placement.nodes() == 1; }
+bool BeyondOneNode(const Placement& placement) { return placement.nodes() > 1; }
+/// Of which at least one has several ranks.
 bool OnSeveralNodes(const Placement& placement) {
   return placement.nodes() > 1 && placement.nodes() < placement.ranks();
 }
@@ -88,9 +90,15 @@ std::vector<NamedAlgorithm> MakeAll() {
                  WithPlacement([](const Placement& placement, const AlgorithmInput& input) {
                    return Collect(TreeFlow(placement, input.rank, input.root), Collective::kReduce);
                  })});
-  all.push_back({Collective::kGather, "direct", OnOneNode, false, GatherDirect});
-  all.push_back({Collective::kScatter, "direct", OnOneNode, false, ScatterDirect});
+  all.push_back({Collective::kGather, "direct", Always, false, WithPlacement(GatherDirect)});
+  all.push_back(
+      {Collective::kGather, "column", OnSeveralNodes, false, WithPlacement(GatherColumn)});
+  all.push_back({Collective::kScatter, "direct", Always, false, WithPlacement(ScatterDirect)});
+  all.push_back(
+      {Collective::kScatter, "column", OnSeveralNodes, false, WithPlacement(ScatterColumn)});
   all.push_back({Collective::kAllToAll, "direct", OnOneNode, false, AllToAllDirect});
+  all.push_back(
+      {Collective::kAllToAll, "pairwise", BeyondOneNode, false, WithPlacement(AllToAllPairwise)});
   all.push_back({Collective::kBarrier, "arrival", Always, false, BarrierArrival});
   return all;
 }

@@ -1,20 +1,32 @@
-// Direct gather: every rank but the root stages its tensor, the root copies them out.
+// Direct gather: every rank but the root offers its tensor, those of the root's node in their own
+// stages, the others in the root's, and the root copies them out.
 //
-// Cost: alpha + S/p * beta (stage) + (p-1)/p * S * beta at the root, one round, pipelined over
-// chunks. Extra memory: 2 chunks a rank.
+// Cost: alpha + S/p beta1 (stage) + (p-1)/p S beta1 at the root, one round, pipelined over chunks;
+// between nodes alpha2 + (p-g)/p S beta2 of the root's own link, each shard once: a tree has no
+// fewer bytes there, and more rounds. Extra memory: 2 chunks a rank, between nodes 2 (p-g).
+
+#include <algorithm>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/outsiders.h"
 #include "collectives/schedule/builder.h"
 
 namespace tidegate {
 
-Schedule GatherDirect(const AlgorithmInput& input) {
+Schedule GatherDirect(const Placement& placement, const AlgorithmInput& input) {
   const int me = input.rank;
+  const int root = input.root;
+  const Outsiders outsiders(placement, root);
   ScheduleBuilder builder("direct", Collective::kGather, me, input.ranks);
-  builder.Root(input.root);
-  if (me != input.root) {
-    builder.Wait(input.root, kConsumed, Input(0), kPreviousInSlot);
-    builder.Copy(Stage(me, 0), Input(0));
+  builder.Root(root).SubSlots(std::max(1, outsiders.count()));
+  if (me != root) {
+    const bool is_far = outsiders.Has(me);
+    builder.Wait(root, kConsumed, Input(0), kPreviousInSlot);
+    if (is_far) {
+      builder.Put(Stage(root, outsiders.NumberOf(me)), Input(0));
+    } else {
+      builder.Copy(Stage(me, 0), Input(0));
+    }
     builder.Signal(kReady, Input(0));
     return builder.Build();
   }
@@ -22,7 +34,11 @@ Schedule GatherDirect(const AlgorithmInput& input) {
   for (int peer = 0; peer < input.ranks; ++peer) {
     if (peer == me) continue;
     builder.Wait(peer, kReady, Output(peer));
-    builder.Get(Output(peer), Stage(peer, 0));
+    if (outsiders.Has(peer)) {
+      builder.Copy(Output(peer), Stage(me, outsiders.NumberOf(peer)));
+    } else {
+      builder.Get(Output(peer), Stage(peer, 0));
+    }
   }
   builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);
   return builder.Build();

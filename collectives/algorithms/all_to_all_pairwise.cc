@@ -1,0 +1,56 @@
+// Pairwise all-to-all, even or not: each rank puts one block into the stage of every rank of the
+// other nodes, and stages one for each of its own, which copy out what is for them. Each pair's
+// stream has its own length, known to both ends.
+//
+// Cost: alpha2 + (p-g) s beta2 a rank, s = S/p of a pair, which is the bound: every byte is for one
+// rank alone; beside it 2 (g-1) s beta1 inside the node. One round: in step i every rank sends to
+// the i-th further on, so that no two send to one rank at a time. Extra memory: 2 (p-1) chunks a
+// rank. Source: the pairwise exchange of Thakur, Rabenseifner, Gropp, "Optimization of collective
+// communication operations in MPICH", IJHPCA 19(1), 2005, section 4.3, its rounds under way at
+// once.
+//
+// There is no variant that collects the blocks for a node on a rank of one of the two: that rank
+// would pass on blocks that are not its own, whose sizes it does not know where splits differ.
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/schedule/builder.h"
+
+namespace tidegate {
+
+Schedule AllToAllPairwise(const Placement& placement, const AlgorithmInput& input) {
+  const int me = input.rank;
+  const int ranks = input.ranks;
+  const auto at = [&](int distance) { return (me + distance + ranks) % ranks; };
+  const auto is_near = [&](int peer) { return placement.node_of(peer) == placement.node_of(me); };
+  // Of `owner`, for what is for a rank of its node or comes from one of another.
+  const auto stage = [&](int owner, int other) {
+    return Stage(owner, (other - owner + ranks) % ranks - 1);
+  };
+  ScheduleBuilder builder("pairwise", Collective::kAllToAll, me, ranks);
+  builder.SubSlots(ranks - 1).Lag(0);
+  for (int i = 1; i < ranks; ++i) {
+    const int peer = at(i);
+    builder.Wait(peer, kConsumed, Input(peer), kPreviousInSlot);
+    if (is_near(peer)) {
+      builder.Copy(stage(me, peer), Input(peer));
+    } else {
+      builder.Put(stage(peer, me), Input(peer));
+    }
+  }
+  builder.Signal(kReady, kLongestBlock);
+  builder.Lag(1);
+  builder.Copy(Output(me), Input(me));
+  for (int i = 1; i < ranks; ++i) {
+    const int peer = at(-i);
+    builder.Wait(peer, kReady, Output(peer));
+    if (is_near(peer)) {
+      builder.Get(Output(peer), stage(peer, me));
+    } else {
+      builder.Copy(Output(peer), stage(me, peer));
+    }
+  }
+  builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);
+  return builder.Build();
+}
+
+}  // namespace tidegate
