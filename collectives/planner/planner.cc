@@ -13,6 +13,8 @@ namespace {
 
 /// How much slower than the fastest counts as equal: less than models are true to.
 constexpr double kAsGood = 1.02;
+/// A share of the bytes that makes no difference to a price.
+constexpr double kNegligible = 0.005;
 /// Ranks up to which a candidate that differs from node to node is priced.
 constexpr int kMostPricedOneByOne = 1024;
 /// Steps up to which a candidate is priced: a few seconds. Beyond are rings of many thousands.
@@ -145,7 +147,17 @@ Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint6
                   "needs a stage of at least " + FormatBytes(kStageSlots * sub_slots * 64) +
                       ", and has " + FormatBytes(kStageSlots * options.slot_bytes) +
                       " (TIDEGATE_STAGE_BYTES)");
+  // Of a tensor in unequal parts no rank stands for others. Where that hardly matters, or all ranks
+  // are too many to simulate, it is priced as if it were a little longer.
+  const std::uint64_t granule = 64 * static_cast<std::uint64_t>(first.parts);
+  const auto in_equal_parts = [&](std::uint64_t total) {
+    const std::uint64_t longer = (total + granule - 1) / granule * granule;
+    const bool hardly_matters =
+        static_cast<double>(longer - total) <= kNegligible * static_cast<double>(total);
+    return hardly_matters || topology.ranks() > kMostPricedOneByOne ? longer : total;
+  };
   const auto simulate = [&](std::uint64_t total) -> Result<double> {
+    if (first.parts > 1 && Orbit() != nullptr) total = in_equal_parts(total);
     input.blocks = BlockSizesOf(algorithm.collective, total, placement.ranks());
     Result<Simulation> run = Run(input);
     if (!run.ok()) return run.status();

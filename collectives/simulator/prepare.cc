@@ -50,6 +50,34 @@ Status SimulationRun::CheckInput() const {
   return Status();
 }
 
+/// That ranks of an orbit do the same, of a sample: first and last translates of some of its ranks.
+/// Steps may come in another order, as operands do where ranks wrap around.
+Status SimulationRun::CheckTranslates() const {
+  if (actors_ == ranks_) return Status();
+  const auto differs = [&](int id, int translate) {
+    return Status(StatusCode::kInvalidArgument,
+                  "rank " + std::to_string(translate) + " does not do what rank " +
+                      std::to_string(id) + " does, " + std::to_string(translate - id) +
+                      " ranks further on; simulate every rank (orbit 0) or choose another orbit");
+  };
+  const std::vector<std::uint64_t>& bytes = input_.blocks.bytes;
+  for (std::size_t rank = 0; bytes.size() > 1 && rank < bytes.size(); ++rank)
+    if (bytes[rank] != bytes[rank % At(actors_)])
+      return differs(static_cast<int>(rank) % actors_, static_cast<int>(rank));
+  constexpr int kSampled = 8;
+  const int sampled = std::min(kSampled, actors_);
+  for (int i = 0; i < sampled; ++i) {
+    const int id = sampled == 1 ? 0 : i * (actors_ - 1) / (sampled - 1);
+    for (const int translate : {id + actors_, id + ranks_ - actors_}) {
+      const Result<Program> other = Compile(input_.schedule(translate), input_.blocks);
+      if (!other.ok()) return other.status();
+      if (!programs_[At(program_of_[At(id)])].IsReordered(other.value()))
+        return differs(id, translate);
+    }
+  }
+  return Status();
+}
+
 Status SimulationRun::Prepare() {
   std::unordered_multimap<std::uint64_t, std::int32_t> by_hash;
   for (int id = 0; id < actors_; ++id) {
@@ -79,6 +107,7 @@ Status SimulationRun::Prepare() {
     }
     program_of_.push_back(number);
   }
+  TIDEGATE_RETURN_IF_ERROR(CheckTranslates());
   const auto sub_slots = static_cast<std::uint64_t>(programs_[0].sub_slots);
   const std::uint64_t wished =
       input_.chunk_bytes > 0 ? input_.chunk_bytes : input_.slot_bytes / sub_slots;

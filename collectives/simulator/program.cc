@@ -312,6 +312,23 @@ bool Program::SameAs(const Program& other) const {
          sub_slots == other.sub_slots && period == other.period && longest == other.longest;
 }
 
+bool Program::IsReordered(const Program& other) const {
+  using Key = std::tuple<Kind, int, int, int, int, Way, Way, Length>;
+  const auto keys = [](const Program& program) {
+    const auto way = [&](std::int32_t number) {
+      return number < 0 ? Way() : program.ways[At(number)];
+    };
+    std::vector<Key> all;
+    for (const Op& op : program.ops)
+      all.emplace_back(op.kind, op.wait_offset, op.guard_offset, op.lag, op.mark, way(op.way),
+                       way(op.put_way), program.lengths[At(op.length)]);
+    std::ranges::sort(all);
+    return all;
+  };
+  return ops.size() == other.ops.size() && sub_slots == other.sub_slots && period == other.period &&
+         longest == other.longest && keys(*this) == keys(other);
+}
+
 std::uint64_t Program::Hash() const {
   std::uint64_t hash = ops.size();
   const auto mix = [&hash](std::int64_t word) {

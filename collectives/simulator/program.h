@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -43,19 +44,19 @@ struct Program {
     Kind kind = Kind::kLocal;
     std::int32_t reads = 0;
     std::vector<std::int32_t> peers;  ///< How far on from this rank, modulo the ranks; ascending.
-    bool operator==(const Way&) const = default;
+    auto operator<=>(const Way&) const = default;
   };
   struct Length {
     struct Part {
       std::uint64_t bytes;
       std::uint32_t count;
-      bool operator==(const Part&) const = default;
+      auto operator<=>(const Part&) const = default;
     };
     std::uint64_t longest = 0;
     std::vector<Part> parts;  ///< Of moves: how many blocks there are of each size.
     /// Bytes of chunk `chunk` of all blocks.
     std::uint64_t BytesOf(std::int64_t chunk, std::uint64_t chunk_bytes) const;
-    bool operator==(const Length&) const = default;
+    auto operator<=>(const Length&) const = default;
   };
 
   std::vector<Op> ops;
@@ -75,6 +76,8 @@ struct Program {
 
   /// Whether all that was compiled is equal; the indices above follow from it.
   bool SameAs(const Program& other) const;
+  /// Whether it does the same in another order, as where operands stand in that of their ranks.
+  bool IsReordered(const Program& other) const;
   std::uint64_t Hash() const;
 };
 

@@ -96,6 +96,7 @@ class SimulationRun {
 
   Status Prepare();
   Status CheckInput() const;
+  Status CheckTranslates() const;
   void Resolve(int rank);
   void Loop();
   void Handle(const Event& event);

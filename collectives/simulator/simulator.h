@@ -23,7 +23,8 @@ struct SimulatorOptions {
   /// the one that routes.h prefers.
   bool striped = true;
   /// 0: every rank by itself. Else ranks 0 .. orbit-1 stand for all: schedules and machine must be
-  /// the same after a shift of all ranks by this number (orbits.h).
+  /// the same after a shift of all ranks by this number (orbits.h). Of the schedules a sample is
+  /// compared.
   int orbit = 0;
 };
 
@@ -83,8 +84,8 @@ class Simulator {
   Simulator(Simulator&&) noexcept;
   ~Simulator();
 
-  /// kInvalidArgument for input out of range, schedules that refer to what does not exist, and
-  /// schedules that deadlock, naming a rank that waits and what for.
+  /// kInvalidArgument for input out of range, schedules that refer to what does not exist, that
+  /// differ within an orbit, and that deadlock, naming a rank that waits and what for.
   Result<Simulation> Run(const SimulationInput& input);
 
  private:

@@ -108,5 +108,32 @@ TEST(SymmetryTest, RanksOfAnOrbitMayNotDiffer) {
   EXPECT_EQ(simulator.Run(input).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(SymmetryTest, SchedulesThatDifferAfterTheShiftAreRefused) {
+  const Topology topology = FakeCluster(4, 2);
+  Simulator simulator = std::move(Simulator::Make(topology, OfOrbit(2))).value();
+  // A pair's partner is to the right of one and to the left of the other.
+  const Status pairs =
+      simulator.Run(RunOf(topology, Collective::kAllGather, "column_recursive_doubling", 1000))
+          .status();
+  EXPECT_EQ(pairs.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(pairs.message().find("rank 2 does not do what rank 0 does"), std::string::npos)
+      << pairs.message();
+  // Of 100 bytes the first rank owns 64, the second 36, and the others none.
+  const SimulationInput unequal = RunOf(topology, Collective::kAllReduce, "column_ring", 100);
+  EXPECT_EQ(simulator.Run(unequal).status().code(), StatusCode::kInvalidArgument);
+  SimulationInput blocks = RunOf(topology, Collective::kAllGather, "column_ring", 0);
+  blocks.blocks.bytes = {1, 2, 1, 2, 1, 2, 2, 1};
+  EXPECT_EQ(simulator.Run(blocks).status().code(), StatusCode::kInvalidArgument);
+  blocks.blocks.bytes = {1, 2, 1, 2, 1, 2, 1, 2};
+  EXPECT_TRUE(simulator.Run(blocks).ok());
+}
+
+TEST(SymmetryTest, ANodeStandsForAllOfAnAllReduceInEqualParts) {
+  const Topology topology = FakeCluster(5, 3, {.rails = 3});
+  for (const char* name : {"column_ring", "column_bruck", "direct"})
+    ExpectOrbitEqualsAll(topology, 3,
+                         RunOf(topology, Collective::kAllReduce, name, 64 * 15 * 100, 4096), name);
+}
+
 }  // namespace
 }  // namespace tidegate
