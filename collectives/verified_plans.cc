@@ -31,11 +31,8 @@ Status EnsureVerified(const Algorithm& algorithm, const AlgorithmInput& input,
   if (!is_new) return entry->second;
   const Placement placement =
       input.placement != nullptr ? *input.placement : Placement::OneNode(input.ranks);
-  const Status verdict = VerifyPlan(own.collective, placement, input.root, [&](int rank) {
-    AlgorithmInput of_rank = input;
-    of_rank.rank = rank;
-    return algorithm(of_rank);
-  });
+  const Status verdict = VerifyPlan(own.collective, placement, input.root,
+                                    algorithm.Programs(input), algorithm.ClaimsFor(input));
   if (!verdict.ok())
     entry->second = Status(StatusCode::kInternal,
                            "algorithm " + own.name +

@@ -4,9 +4,12 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "collectives/schedule/schedule.h"
+#include "collectives/schedule/wire_claim.h"
 #include "collectives/topology/placement.h"
 
 namespace tidegate {
@@ -20,8 +23,42 @@ struct AlgorithmInput {
   const Placement* placement = nullptr;
 };
 
-/// Emits the program of one rank, without building those of the others. Pure.
-using Algorithm = std::function<Schedule(const AlgorithmInput& input)>;
+/// Emits the program of one rank, without building those of the others, and says what that puts
+/// over the wire. Pure.
+class Algorithm {
+ public:
+  using Claims = std::function<std::vector<WireClaim>(const AlgorithmInput& input)>;
+
+  Algorithm() = default;
+  template <typename Build>
+    requires std::is_invocable_r_v<Schedule, const Build&, const AlgorithmInput&>
+  Algorithm(Build build, Claims claims = nullptr)  // NOLINT(google-explicit-constructor)
+      : build_(std::move(build)), claims_(std::move(claims)) {}
+
+  Schedule operator()(const AlgorithmInput& input) const { return build_(input); }
+  /// Whether it says what it puts over the wire; if not, the verifier holds it to nothing there.
+  bool has_claims() const { return claims_ != nullptr; }
+
+  /// For each rank of the group of `input`, as the verifier asks for them. They refer to this and
+  /// to the placement.
+  std::function<Schedule(int rank)> Programs(const AlgorithmInput& input) const {
+    return [this, input](int rank) { return build_(OfRank(input, rank)); };
+  }
+  /// Null without claims.
+  std::function<std::vector<WireClaim>(int rank)> ClaimsFor(const AlgorithmInput& input) const {
+    if (!has_claims()) return nullptr;
+    return [this, input](int rank) { return claims_(OfRank(input, rank)); };
+  }
+
+ private:
+  static AlgorithmInput OfRank(AlgorithmInput input, int rank) {
+    input.rank = rank;
+    return input;
+  }
+
+  std::function<Schedule(const AlgorithmInput& input)> build_;
+  Claims claims_;
+};
 
 // What is no flow (flows.h), or not one alone. One file each; the costs stand there.
 Schedule AllReduceOneShot(const AlgorithmInput& input);
@@ -33,6 +70,16 @@ Schedule ScatterColumn(const Placement& placement, const AlgorithmInput& input);
 Schedule AllToAllDirect(const AlgorithmInput& input);
 Schedule AllToAllPairwise(const Placement& placement, const AlgorithmInput& input);
 Schedule BarrierArrival(const AlgorithmInput& input);
+
+// What those that serve several nodes claim.
+std::vector<WireClaim> ClaimOfGatherDirect(const Placement& placement, const AlgorithmInput& input);
+std::vector<WireClaim> ClaimOfGatherColumn(const Placement& placement, const AlgorithmInput& input);
+std::vector<WireClaim> ClaimOfScatterDirect(const Placement& placement,
+                                            const AlgorithmInput& input);
+std::vector<WireClaim> ClaimOfScatterColumn(const Placement& placement,
+                                            const AlgorithmInput& input);
+std::vector<WireClaim> ClaimOfAllToAllPairwise(const Placement& placement,
+                                               const AlgorithmInput& input);
 
 /// An algorithm as one names it, for example in TIDEGATE_ALGO.
 struct NamedAlgorithm {

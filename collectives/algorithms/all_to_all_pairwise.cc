@@ -53,4 +53,13 @@ Schedule AllToAllPairwise(const Placement& placement, const AlgorithmInput& inpu
   return builder.Build();
 }
 
+std::vector<WireClaim> ClaimOfAllToAllPairwise(const Placement& placement,
+                                               const AlgorithmInput& input) {
+  std::vector<WireClaim> claims;
+  for (int to = 0; to < input.ranks; ++to)
+    if (placement.node_of(to) != placement.node_of(input.rank))
+      claims.push_back({to, std::int64_t{input.rank} * input.ranks + to});
+  return claims;
+}
+
 }  // namespace tidegate

@@ -1,8 +1,10 @@
 // Which algorithms there are, by name.
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/flow_claims.h"
 #include "collectives/algorithms/flows.h"
 #include "collectives/algorithms/lower.h"
 
@@ -23,29 +25,61 @@ bool WithPowerOfTwoNodes(const Placement& placement) {
   return OnSeveralNodes(placement) && IsPowerOfTwo(placement.nodes());
 }
 
-template <typename Build>
-Algorithm WithPlacement(Build build) {
-  return [build](const AlgorithmInput& input) {
-    if (input.placement != nullptr) return build(*input.placement, input);
-    return build(Placement::OneNode(input.ranks), input);
+/// `each`, which wants a placement, for input that may have none.
+template <typename Each>
+auto WithPlacement(Each each) {
+  return [each](const AlgorithmInput& input) {
+    if (input.placement != nullptr) return each(*input.placement, input);
+    return each(Placement::OneNode(input.ranks), input);
   };
+}
+template <typename Build, typename Claim>
+Algorithm WithPlacement(Build build, Claim claim) {
+  return {WithPlacement(build), WithPlacement(claim)};
+}
+
+/// What is for one node, or sends nothing.
+Algorithm OffTheWire(Schedule (*build)(const AlgorithmInput&)) {
+  return {build, [](const AlgorithmInput&) { return std::vector<WireClaim>(); }};
+}
+
+/// Of the flow that `make` makes of a placement and an input: the program that `lower` and what
+/// `claim` say.
+template <typename Make, typename Lower>
+Algorithm OfFlow(const Make& make, const Lower& lower,
+                 std::vector<WireClaim> (*claim)(const Flow& flow)) {
+  return WithPlacement(
+      [make, lower](const Placement& placement, const AlgorithmInput& input) {
+        return lower(make(placement, input));
+      },
+      [make, claim](const Placement& placement, const AlgorithmInput& input) {
+        return claim(make(placement, input));
+      });
+}
+
+auto SpreadFor(Collective collective) {
+  return [collective](const Flow& flow) { return Spread(flow, collective); };
+}
+auto CollectFor(Collective collective) {
+  return [collective](const Flow& flow) { return Collect(flow, collective); };
 }
 
 /// all_gather, its transpose, and both after each other.
 void AddFlow(std::vector<NamedAlgorithm>& all, const std::string& name,
              bool (*serves)(const Placement&), const FlowMaker& make, bool in_one_pass = false) {
+  const auto of_rank = [make](const Placement& placement, const AlgorithmInput& input) {
+    return make(placement, input.rank);
+  };
   all.push_back({Collective::kAllGather, name, serves, in_one_pass,
-                 WithPlacement([make](const Placement& placement, const AlgorithmInput& input) {
-                   return Spread(make(placement, input.rank), Collective::kAllGather);
-                 })});
+                 OfFlow(of_rank, SpreadFor(Collective::kAllGather), ClaimOfSpread)});
   all.push_back({Collective::kReduceScatter, name, serves, in_one_pass,
-                 WithPlacement([make](const Placement& placement, const AlgorithmInput& input) {
-                   return Collect(make(placement, input.rank), Collective::kReduceScatter);
-                 })});
+                 OfFlow(of_rank, CollectFor(Collective::kReduceScatter), ClaimOfCollect)});
   all.push_back({Collective::kAllReduce, name, serves, in_one_pass,
-                 WithPlacement([make](const Placement& placement, const AlgorithmInput& input) {
-                   return CollectAndSpread(make(placement, input.rank));
-                 })});
+                 OfFlow(of_rank, CollectAndSpread, ClaimOfCollectAndSpread)});
+}
+
+Flow TreeOf(const Placement& placement, const AlgorithmInput& input) {
+  return TreeFlow(placement, input.rank, input.root);
 }
 
 std::vector<NamedAlgorithm> MakeAll() {
@@ -79,27 +113,26 @@ std::vector<NamedAlgorithm> MakeAll() {
         all, std::string("leader_") + exchange.name, powers ? WithPowerOfTwoNodes : OnSeveralNodes,
         [make](const Placement& placement, int rank) { return LeaderFlow(placement, rank, make); });
   }
-  all.push_back({Collective::kAllReduce, "one_shot", OnOneNode, true, AllReduceOneShot});
-  all.push_back({Collective::kBroadcast, "tree", Always, false,
-                 WithPlacement([](const Placement& placement, const AlgorithmInput& input) {
-                   return Spread(TreeFlow(placement, input.rank, input.root),
-                                 Collective::kBroadcast);
-                 })});
-  all.push_back({Collective::kReduce, "two_shot", OnOneNode, true, ReduceTwoShot});
-  all.push_back({Collective::kReduce, "tree", Always, false,
-                 WithPlacement([](const Placement& placement, const AlgorithmInput& input) {
-                   return Collect(TreeFlow(placement, input.rank, input.root), Collective::kReduce);
-                 })});
-  all.push_back({Collective::kGather, "direct", Always, false, WithPlacement(GatherDirect)});
-  all.push_back(
-      {Collective::kGather, "column", OnSeveralNodes, false, WithPlacement(GatherColumn)});
-  all.push_back({Collective::kScatter, "direct", Always, false, WithPlacement(ScatterDirect)});
-  all.push_back(
-      {Collective::kScatter, "column", OnSeveralNodes, false, WithPlacement(ScatterColumn)});
-  all.push_back({Collective::kAllToAll, "direct", OnOneNode, false, AllToAllDirect});
-  all.push_back(
-      {Collective::kAllToAll, "pairwise", BeyondOneNode, false, WithPlacement(AllToAllPairwise)});
-  all.push_back({Collective::kBarrier, "arrival", Always, false, BarrierArrival});
+  const auto add = [&](Collective collective, const char* name, bool (*serves)(const Placement&),
+                       Algorithm algorithm, bool in_one_pass = false) {
+    all.push_back({collective, name, serves, in_one_pass, std::move(algorithm)});
+  };
+  add(Collective::kAllReduce, "one_shot", OnOneNode, OffTheWire(AllReduceOneShot), true);
+  add(Collective::kBroadcast, "tree", Always,
+      OfFlow(TreeOf, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
+  add(Collective::kReduce, "two_shot", OnOneNode, OffTheWire(ReduceTwoShot), true);
+  add(Collective::kReduce, "tree", Always,
+      OfFlow(TreeOf, CollectFor(Collective::kReduce), ClaimOfCollect));
+  add(Collective::kGather, "direct", Always, WithPlacement(GatherDirect, ClaimOfGatherDirect));
+  add(Collective::kGather, "column", OnSeveralNodes,
+      WithPlacement(GatherColumn, ClaimOfGatherColumn));
+  add(Collective::kScatter, "direct", Always, WithPlacement(ScatterDirect, ClaimOfScatterDirect));
+  add(Collective::kScatter, "column", OnSeveralNodes,
+      WithPlacement(ScatterColumn, ClaimOfScatterColumn));
+  add(Collective::kAllToAll, "direct", OnOneNode, OffTheWire(AllToAllDirect));
+  add(Collective::kAllToAll, "pairwise", BeyondOneNode,
+      WithPlacement(AllToAllPairwise, ClaimOfAllToAllPairwise));
+  add(Collective::kBarrier, "arrival", Always, OffTheWire(BarrierArrival));
   return all;
 }
 

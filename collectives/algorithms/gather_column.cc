@@ -56,4 +56,11 @@ Schedule GatherColumn(const Placement& placement, const AlgorithmInput& input) {
   return builder.Build();
 }
 
+std::vector<WireClaim> ClaimOfGatherColumn(const Placement& placement,
+                                           const AlgorithmInput& input) {
+  const Outsiders outsiders(placement, input.root);
+  if (!outsiders.Has(input.rank)) return {};
+  return {{outsiders.RelayOf(input.rank), input.rank}};
+}
+
 }  // namespace tidegate

@@ -44,4 +44,10 @@ Schedule GatherDirect(const Placement& placement, const AlgorithmInput& input) {
   return builder.Build();
 }
 
+std::vector<WireClaim> ClaimOfGatherDirect(const Placement& placement,
+                                           const AlgorithmInput& input) {
+  if (placement.node_of(input.rank) == placement.node_of(input.root)) return {};
+  return {{input.root, input.rank}};
+}
+
 }  // namespace tidegate

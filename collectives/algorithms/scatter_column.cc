@@ -58,4 +58,14 @@ Schedule ScatterColumn(const Placement& placement, const AlgorithmInput& input) 
   return builder.Build();
 }
 
+std::vector<WireClaim> ClaimOfScatterColumn(const Placement& placement,
+                                            const AlgorithmInput& input) {
+  const Outsiders outsiders(placement, input.root);
+  if (outsiders.Has(input.rank)) return {};
+  std::vector<WireClaim> claims;
+  for (const int outsider : outsiders.Passing(placement.local_of(input.rank)))
+    claims.push_back({outsider, outsider});
+  return claims;
+}
+
 }  // namespace tidegate

@@ -46,4 +46,12 @@ Schedule ScatterDirect(const Placement& placement, const AlgorithmInput& input) 
   return builder.Build();
 }
 
+std::vector<WireClaim> ClaimOfScatterDirect(const Placement& placement,
+                                            const AlgorithmInput& input) {
+  std::vector<WireClaim> claims;
+  for (int rank = 0; input.rank == input.root && rank < input.ranks; ++rank)
+    if (placement.node_of(rank) != placement.node_of(input.root)) claims.push_back({rank, rank});
+  return claims;
+}
+
 }  // namespace tidegate

@@ -11,6 +11,12 @@ bool IsCutIntoParts(Collective collective) {
          collective == Collective::kReduce;
 }
 
+std::int64_t SizesOf(Collective collective, int ranks, int parts) {
+  if (IsCutIntoParts(collective)) return parts;
+  if (collective == Collective::kBarrier) return 0;
+  return collective == Collective::kAllToAll ? std::int64_t{ranks} * ranks : ranks;
+}
+
 Status Invalid(const std::string& message) { return Status(StatusCode::kInvalidArgument, message); }
 
 }  // namespace
@@ -29,11 +35,7 @@ Result<Blocks> Blocks::Make(const Problem& problem, int parts) {
   if (parts != 1 && !IsCutIntoParts(problem.collective))
     return Invalid(std::string(NameOf(problem.collective)) +
                    " comes with its blocks, but parts is " + std::to_string(parts));
-  const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t expected =
-      IsCutIntoParts(problem.collective)
-          ? static_cast<std::size_t>(parts)
-          : (problem.collective == Collective::kAllToAll ? count * count : count);
+  const auto expected = static_cast<std::size_t>(SizesOf(problem.collective, ranks, parts));
   if (problem.collective != Collective::kBarrier && problem.sizes.size() != 1 &&
       problem.sizes.size() != expected)
     return Invalid(std::string(NameOf(problem.collective)) + " of " + std::to_string(ranks) +
@@ -63,6 +65,8 @@ Blocks::Blocks(const Problem& problem, int parts)
   }
 }
 
+std::int64_t Blocks::sizes() const { return SizesOf(collective(), ranks_, parts_); }
+
 int Blocks::CountOf(int rank, Buffer buffer) const {
   const bool is_input = buffer == Buffer::kInput;
   const bool is_root = rank == problem_.root;
@@ -91,9 +95,9 @@ int Blocks::CountOf(int rank, Buffer buffer) const {
 
 std::int64_t Blocks::BytesOf(int rank, Buffer buffer, int block) const {
   const bool is_input = buffer == Buffer::kInput;
-  const auto r = static_cast<std::size_t>(rank);
-  const auto b = static_cast<std::size_t>(block);
-  const auto n = static_cast<std::size_t>(ranks_);
+  const std::int64_t r = rank;
+  const std::int64_t b = block;
+  const std::int64_t n = ranks_;
   switch (collective()) {
     case Collective::kAllGather:
     case Collective::kGather:

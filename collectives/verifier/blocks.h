@@ -20,6 +20,12 @@ class Blocks {
   int CountOf(int rank, Buffer buffer) const;
   std::int64_t BytesOf(int rank, Buffer buffer, int block) const;
   std::int64_t LongestOf(int rank) const;
+  /// Blocks as Problem::sizes numbers them, and the bytes of one.
+  std::int64_t sizes() const;
+  std::int64_t SizeAt(std::int64_t i) const {
+    return problem_.sizes.size() == 1 ? problem_.sizes[0]
+                                      : problem_.sizes[static_cast<std::size_t>(i)];
+  }
   std::int64_t chunk_bytes() const { return problem_.chunk_bytes; }
   std::int64_t ChunksOf(std::int64_t bytes) const {
     return (bytes + chunk_bytes() - 1) / chunk_bytes();
@@ -48,10 +54,6 @@ class Blocks {
 
  private:
   Blocks(const Problem& problem, int parts);
-  std::int64_t SizeAt(std::size_t i) const {
-    return problem_.sizes.size() == 1 ? problem_.sizes[0] : problem_.sizes[i];
-  }
-
   Problem problem_;
   int ranks_;
   int parts_;

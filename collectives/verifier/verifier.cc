@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/verifier/blocks.h"
+#include "collectives/verifier/claims.h"
 #include "collectives/verifier/invariance.h"
 #include "collectives/verifier/machine.h"
 #include "collectives/verifier/steady_state.h"
@@ -16,6 +17,7 @@ namespace {
 
 using verifier::Blocks;
 using verifier::CheckStructure;
+using verifier::Claims;
 using verifier::Machine;
 using verifier::Orbit;
 
@@ -53,7 +55,7 @@ Status CheckOthers(const Problem& problem, const std::vector<Schedule>& schedule
 /// All but the steady state, which is the same for all problems. `schedules`: of the
 /// representatives, which have passed CheckStructures.
 Result<Report> VerifyBuilt(const Problem& problem, const std::vector<Schedule>& schedules,
-                           const ScheduleOf& schedule_of) {
+                           const ScheduleOf& schedule_of, const Claims& claims) {
   Result<Blocks> made = Blocks::Make(problem, schedules.front().parts);
   if (!made.ok()) return made.status();
   const Blocks& blocks = made.value();
@@ -80,6 +82,7 @@ Result<Report> VerifyBuilt(const Problem& problem, const std::vector<Schedule>& 
       CheckOthers(problem, schedules, &machine->sources(), blocks, orbit, schedule_of));
   Report report;
   machine->Fill(&report);
+  TIDEGATE_RETURN_IF_ERROR(claims.Check(blocks, report, schedules));
   return report;
 }
 
@@ -103,7 +106,8 @@ int DepthOf(const std::vector<Schedule>& schedules) {
 
 }  // namespace
 
-Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of) {
+Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of,
+                      const ClaimOf& claim_of) {
   if (problem.placement == nullptr)
     return Status(StatusCode::kInvalidArgument, "a problem without a placement");
   const int ranks = problem.placement->ranks();
@@ -114,7 +118,8 @@ Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of) {
       BuildAll(problem.shift > 0 ? problem.shift : ranks, schedule_of);
   TIDEGATE_RETURN_IF_ERROR(CheckStructures(problem, schedules));
   TIDEGATE_RETURN_IF_ERROR(CheckRoom(schedules));
-  Result<Report> report = VerifyBuilt(problem, schedules, schedule_of);
+  const Claims claims(*problem.placement, static_cast<int>(schedules.size()), claim_of);
+  Result<Report> report = VerifyBuilt(problem, schedules, schedule_of, claims);
   if (report.ok())
     TIDEGATE_RETURN_IF_ERROR(
         CheckSteadyState(Orbit(ranks, static_cast<int>(schedules.size())), schedules));
@@ -122,16 +127,17 @@ Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of) {
 }
 
 Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
-                                const ScheduleOf& schedule_of) {
+                                const ScheduleOf& schedule_of, const ClaimOf& claim_of) {
   const std::vector<Schedule> schedules = BuildAll(placement.ranks(), schedule_of);
   TIDEGATE_RETURN_IF_ERROR(CheckStructures(
       {.collective = collective, .placement = &placement, .root = root, .sizes = {}}, schedules));
   TIDEGATE_RETURN_IF_ERROR(CheckRoom(schedules));
+  const Claims claims(placement, placement.ranks(), claim_of);
   Result<Report> first = Report();
   bool is_first = true;
   for (const Problem& problem :
        ProblemsFor(collective, placement, root, schedules.front().parts, DepthOf(schedules))) {
-    Result<Report> report = VerifyBuilt(problem, schedules, schedule_of);
+    Result<Report> report = VerifyBuilt(problem, schedules, schedule_of, claims);
     if (!report.ok()) return report;
     if (is_first) {
       first = std::move(report);
@@ -149,9 +155,9 @@ Result<Report> VerifyThoroughly(Collective collective, const Placement& placemen
 }
 
 Status VerifyPlan(Collective collective, const Placement& placement, int root,
-                  const ScheduleOf& schedule_of) {
+                  const ScheduleOf& schedule_of, const ClaimOf& claim_of) {
   if (placement.ranks() <= kMaxFullyVerifiedRanks)
-    return VerifyThoroughly(collective, placement, root, schedule_of).status();
+    return VerifyThoroughly(collective, placement, root, schedule_of, claim_of).status();
   constexpr std::int64_t kChunk = 1024;
   // Slots repeat after kStageSlots chunks; that longer pipelines do not get stuck is shown for any.
   Problem problem{.collective = collective,
@@ -160,7 +166,7 @@ Status VerifyPlan(Collective collective, const Placement& placement, int root,
                   .chunk_bytes = kChunk,
                   .sizes = {(2 * kStageSlots + 1) * kChunk},
                   .shift = placement.ranks_on_largest_node()};
-  Status status = Verify(problem, schedule_of).status();
+  Status status = Verify(problem, schedule_of, claim_of).status();
   if (status.ok()) return status;
   // Perhaps it is only the symmetry that is missing.
   constexpr std::size_t kMostSteps = std::size_t{1} << 22;
@@ -170,7 +176,7 @@ Status VerifyPlan(Collective collective, const Placement& placement, int root,
                                                 std::to_string(ranks) +
                                                 " ranks, and by symmetry: " + status.message());
   problem.shift = 0;
-  return Verify(problem, schedule_of).status();
+  return Verify(problem, schedule_of, claim_of).status();
 }
 
 }  // namespace tidegate

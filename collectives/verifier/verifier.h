@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/schedule/schedule.h"
+#include "collectives/schedule/wire_claim.h"
 #include "collectives/topology/placement.h"
 #include "common/status.h"
 
@@ -75,21 +76,18 @@ struct Report {
 };
 
 using ScheduleOf = std::function<Schedule(int rank)>;
+/// What a rank says that it puts over the wire; null: the plan says nothing, and is held to
+/// nothing.
+using ClaimOf = std::function<std::vector<WireClaim>(int rank)>;
 
 /// Executes `problem`. ok() means: no step touches what it must not; nothing is read that is not
 /// what the step is there for; no two accesses to a stage race; all ranks come to their ends, for
 /// these sizes and for blocks of any number of chunks; every output is written once, with what the
 /// collective says; reductions take in every rank once, in ascending order of the ranks that the
-/// operands come from, with factors and division applied once, and alike on all ranks and chunks.
-Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of);
-
-/// What a plan says that its problem puts over the wire, by node.
-struct Claim {
-  std::vector<std::int64_t> leaves;
-  std::vector<std::int64_t> enters;
-};
-/// Names the first node for which `claim` is not what `report` counted.
-Status CheckClaim(const Claim& claim, const Report& report);
+/// operands come from, with factors and division applied once, and alike on all ranks and chunks;
+/// between ranks of different nodes go just the bytes that they claim.
+Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of,
+                      const ClaimOf& claim_of = nullptr);
 
 /// The problems that exercise a plan of `parts` parts whose pipeline is `depth` chunks deep: even
 /// blocks of 0 to 6 chunks, and of enough for every slot to be used twice with the pipeline full
@@ -100,7 +98,7 @@ std::vector<Problem> ProblemsFor(Collective collective, const Placement& placeme
 /// Verify for all of ProblemsFor; the report is that of the first, even problem, with the waits
 /// that are implied in all of them.
 Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
-                                const ScheduleOf& schedule_of);
+                                const ScheduleOf& schedule_of, const ClaimOf& claim_of = nullptr);
 
 /// The greatest group whose ranks are all executed by VerifyPlan.
 inline constexpr int kMaxFullyVerifiedRanks = 64;
@@ -110,6 +108,6 @@ inline constexpr int kMaxFullyVerifiedRanks = 64;
 /// plan has none by executing all ranks; kUnsupported where those have too many steps, about 4
 /// million.
 Status VerifyPlan(Collective collective, const Placement& placement, int root,
-                  const ScheduleOf& schedule_of);
+                  const ScheduleOf& schedule_of, const ClaimOf& claim_of = nullptr);
 
 }  // namespace tidegate

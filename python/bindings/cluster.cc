@@ -246,7 +246,9 @@ std::string Cluster::ScheduleOf(const std::string& collective, const std::string
 void Cluster::Verify(const std::string& collective, const std::string& algorithm, int root) const {
   const NamedAlgorithm& named = Named(collective, algorithm);
   const GilRelease released;
-  OrThrow(VerifyPlan(named.collective, topology_.placement(), root, Programs(named, root)));
+  const AlgorithmInput input{.ranks = ranks(), .root = root, .placement = &topology_.placement()};
+  OrThrow(VerifyPlan(named.collective, topology_.placement(), root, Programs(named, root),
+                     named.build.ClaimsFor(input)));
 }
 
 py::dict Cluster::Simulate(const std::string& collective, const std::string& algorithm,

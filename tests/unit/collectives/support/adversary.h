@@ -72,6 +72,10 @@ class Adversary {
     const Execution& execution = executions_[static_cast<std::size_t>(rank)];
     return execution.bytes_from_peers() + execution.bytes_to_peers();
   }
+  /// Bytes that `rank` has put into its peers' stages.
+  std::uint64_t BytesPutBy(int rank) const {
+    return executions_[static_cast<std::size_t>(rank)].bytes_to_peers();
+  }
 
  private:
   /// `next`: by rank, the case that it runs.

@@ -31,11 +31,11 @@ TEST_P(VerifiedAlgorithmsTest, EveryAlgorithmIsRightOnEveryPlacement) {
     for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
       if (!algorithm.serves(placed.placement)) continue;
       for (int root = 0; root < (IsRooted(algorithm.collective) ? ranks : 1); ++root) {
-        const auto schedule_of = [&](int rank) {
-          return algorithm.build({rank, ranks, root, &placed.placement});
-        };
+        const AlgorithmInput input{0, ranks, root, &placed.placement};
+        ASSERT_TRUE(algorithm.build.has_claims()) << algorithm.name;
         const Result<Report> report =
-            VerifyThoroughly(algorithm.collective, placed.placement, root, schedule_of);
+            VerifyThoroughly(algorithm.collective, placed.placement, root,
+                             algorithm.build.Programs(input), algorithm.build.ClaimsFor(input));
         ASSERT_TRUE(report.ok()) << placed.name << ", root " << root << ": "
                                  << report.status().message();
         EXPECT_TRUE(report.value().in_rank_order || !PromisesRankOrder(algorithm))

@@ -1,4 +1,4 @@
-// What the verifier counts is what an execution counts.
+// What the verifier counts, and an algorithm claims, is what an execution counts.
 
 #include <gtest/gtest.h>
 
@@ -36,9 +36,19 @@ std::vector<std::int64_t> SizesOf(const CollectiveCase& one, int parts) {
   return sizes;
 }
 
+std::int64_t BytesOf(const std::vector<WireClaim>& claims, const std::vector<std::int64_t>& sizes) {
+  std::int64_t bytes = 0;
+  for (const WireClaim& claim : claims)
+    for (int i = 0; i < claim.count; ++i)
+      bytes += sizes.size() == 1
+                   ? sizes[0]
+                   : sizes[static_cast<std::size_t>(claim.block + std::int64_t{i} * claim.stride)];
+  return bytes;
+}
+
 class VerifierCountersTest : public ::testing::TestWithParam<int> {};
 
-TEST_P(VerifierCountersTest, AreThoseOfAnExecution) {
+TEST_P(VerifierCountersTest, AndClaimsAreThoseOfAnExecution) {
   const int ranks = GetParam();
   for (const NamedPlacement& placed : PlacementsOf(ranks)) {
     for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
@@ -46,31 +56,41 @@ TEST_P(VerifierCountersTest, AreThoseOfAnExecution) {
       AlgorithmTable table;
       table.Add(algorithm.collective, std::size_t{1} << 40, algorithm.build);
       std::vector<std::uint64_t> counted(static_cast<std::size_t>(ranks), 0);
+      // What the algorithm claims, and what it puts inside nodes.
+      std::vector<std::int64_t> put(counted.size(), 0);
       std::vector<CollectiveCase> cases;
       for (const CollectiveCase& one : AllCases(ranks, 150, 7)) {
         if (one.collective != algorithm.collective) continue;
         cases.push_back(one);
-        const auto schedule_of = [&](int rank) {
-          return algorithm.build({rank, ranks, std::max(one.root, 0), &placed.placement});
-        };
+        const AlgorithmInput input{0, ranks, std::max(one.root, 0), &placed.placement};
+        const std::vector<std::int64_t> sizes = SizesOf(one, algorithm.build(input).parts);
         const Result<Report> report = Verify({.collective = one.collective,
                                               .placement = &placed.placement,
                                               .root = std::max(one.root, 0),
                                               .chunk_bytes = 512,
-                                              .sizes = SizesOf(one, schedule_of(0).parts)},
-                                             schedule_of);
+                                              .sizes = sizes},
+                                             algorithm.build.Programs(input));
         ASSERT_TRUE(report.ok()) << report.status().message();
-        for (const RankBytes& put : report.value().put)
-          counted[static_cast<std::size_t>(put.from)] += static_cast<std::uint64_t>(put.bytes);
+        for (const RankBytes& to : report.value().put) {
+          counted[static_cast<std::size_t>(to.from)] += static_cast<std::uint64_t>(to.bytes);
+          if (placed.placement.node_of(to.from) == placed.placement.node_of(to.to))
+            put[static_cast<std::size_t>(to.from)] += to.bytes;
+        }
+        for (std::size_t rank = 0; rank < put.size(); ++rank)
+          put[rank] += BytesOf(algorithm.build.ClaimsFor(input)(static_cast<int>(rank)), sizes);
         for (const RankBytes& read : report.value().read)
           counted[static_cast<std::size_t>(read.to)] += static_cast<std::uint64_t>(read.bytes);
       }
       Adversary adversary(ranks, 3, 64 << 10, &placed.placement);
       ASSERT_EQ(adversary.Run(cases, table), "");
-      for (int rank = 0; rank < ranks; ++rank)
-        EXPECT_EQ(adversary.BytesMovedBy(rank), counted[static_cast<std::size_t>(rank)])
-            << NameOf(algorithm.collective) << " " << algorithm.name << " on " << placed.name
-            << " rank " << rank;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::string where = std::string(NameOf(algorithm.collective)) + " " + algorithm.name +
+                                  " on " + placed.name + " rank " + std::to_string(rank);
+        EXPECT_EQ(adversary.BytesMovedBy(rank), counted[static_cast<std::size_t>(rank)]) << where;
+        EXPECT_EQ(adversary.BytesPutBy(rank),
+                  static_cast<std::uint64_t>(put[static_cast<std::size_t>(rank)]))
+            << where;
+      }
     }
   }
 }

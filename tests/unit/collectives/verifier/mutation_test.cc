@@ -46,6 +46,7 @@ struct Plan {
   Collective collective;
   int root;
   std::vector<Schedule> group;
+  ClaimOf claim_of;
   std::vector<Report::StepOf> implied;  ///< Waits that others imply.
 };
 
@@ -62,12 +63,13 @@ std::vector<Plan> PlansOf(const std::vector<NamedPlacement>& placements) {
           algorithm.collective,
           root,
           {},
+          algorithm.build.ClaimsFor({0, ranks, root, &placed.placement}),
           {}};
       for (int rank = 0; rank < ranks; ++rank)
         plan.group.push_back(algorithm.build({rank, ranks, root, &placed.placement}));
-      const Result<Report> report =
-          VerifyThoroughly(plan.collective, placed.placement, root,
-                           [&](int rank) { return plan.group[static_cast<std::size_t>(rank)]; });
+      const Result<Report> report = VerifyThoroughly(
+          plan.collective, placed.placement, root,
+          [&](int rank) { return plan.group[static_cast<std::size_t>(rank)]; }, plan.claim_of);
       EXPECT_TRUE(report.ok()) << report.status().message();
       if (report.ok()) plan.implied = report.value().implied_waits;
       if (!plan.group.front().steps.empty()) plans.push_back(std::move(plan));
@@ -77,8 +79,9 @@ std::vector<Plan> PlansOf(const std::vector<NamedPlacement>& placements) {
 }
 
 Status VerifyGroup(const Plan& plan, const std::vector<Schedule>& group) {
-  return VerifyPlan(plan.collective, plan.placed->placement, plan.root,
-                    [&](int rank) { return group[static_cast<std::size_t>(rank)]; });
+  return VerifyPlan(
+      plan.collective, plan.placed->placement, plan.root,
+      [&](int rank) { return group[static_cast<std::size_t>(rank)]; }, plan.claim_of);
 }
 
 /// Runs `group` over memory whose changes are seen late and in any order, with blocks and chunks of

@@ -243,16 +243,6 @@ TEST(VerifierRejectionTest, RejectsReadingAnInputThatTheOutputHasReplaced) {
                                            "memory"));
 }
 
-TEST(VerifierRejectionTest, NamesTheNodeWhoseBytesAPlanClaimsWrongly) {
-  Report report;
-  report.leaves = {10, 20};
-  report.enters = {20, 10};
-  EXPECT_TRUE(CheckClaim({{10, 20}, {20, 10}}, report).ok());
-  EXPECT_THAT(CheckClaim({{10, 21}, {20, 10}}, report).message(),
-              HasSubstr("claims that 21 bytes leave node 1; its schedules move 20"));
-  EXPECT_THAT(CheckClaim({{10, 20}, {20, 11}}, report).message(), HasSubstr("enter node 1"));
-}
-
 TEST(VerifierRejectionTest, CountsWhatIsReadInsideANode) {
   const Placement placement = Placement::OneNode(2);
   const Result<Report> report = Verify({.collective = Collective::kAllGather,
