@@ -10,7 +10,7 @@ namespace tidegate {
 /// program, so that groups that do the same share the proof. kInternal with what is wrong, and what
 /// to do, for one that must not run.
 ///
-/// Takes 0.1 to 6 ms up to 8 ranks, about a second at 64. Thread-safe.
+/// Takes 0.1 to 7 ms up to 8 ranks, about a second at 64. Thread-safe.
 Status EnsureVerified(const Algorithm& algorithm, const AlgorithmInput& input, const Schedule& own);
 
 }  // namespace tidegate

@@ -82,6 +82,17 @@ Flow TreeOf(const Placement& placement, const AlgorithmInput& input) {
   return TreeFlow(placement, input.rank, input.root);
 }
 
+struct NamedBroadcast {
+  const char* name;
+  NodeBroadcastMaker make;
+};
+struct ColumnBroadcastOf {
+  NodeBroadcastMaker make;
+  Flow operator()(const Placement& placement, const AlgorithmInput& input) const {
+    return ColumnBroadcastFlow(placement, input.rank, input.root, make);
+  }
+};
+
 std::vector<NamedAlgorithm> MakeAll() {
   struct NamedExchange {
     const char* name;
@@ -120,6 +131,15 @@ std::vector<NamedAlgorithm> MakeAll() {
   add(Collective::kAllReduce, "one_shot", OnOneNode, OffTheWire(AllReduceOneShot), true);
   add(Collective::kBroadcast, "tree", Always,
       OfFlow(TreeOf, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
+  const NamedBroadcast broadcasts[] = {{"column_scatter_pairwise", ScatterPairwiseBroadcast},
+                                       {"column_scatter_bruck", ScatterBruckBroadcast},
+                                       {"column_chain", ChainBroadcast}};
+  for (const NamedBroadcast& each : broadcasts) {
+    add(Collective::kBroadcast, each.name, BeyondOneNode,
+        OfFlow(ColumnBroadcastOf{each.make}, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
+    add(Collective::kReduce, each.name, BeyondOneNode,
+        OfFlow(ColumnBroadcastOf{each.make}, CollectFor(Collective::kReduce), ClaimOfCollect));
+  }
   add(Collective::kReduce, "two_shot", OnOneNode, OffTheWire(ReduceTwoShot), true);
   add(Collective::kReduce, "tree", Always,
       OfFlow(TreeOf, CollectFor(Collective::kReduce), ClaimOfCollect));

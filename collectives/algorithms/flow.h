@@ -55,6 +55,7 @@ struct Flow {
   int rank = 0;
   int ranks = 1;
   int root = -1;              ///< Of broadcast and reduce.
+  int parts = 1;              ///< Of their tensor; the blocks are 0 .. parts - 1.
   std::vector<int> own = {};  ///< Blocks that this rank has from the start.
   // Equal on all ranks:
   int times = 0;  ///< Hops are sent at times 0 .. times - 1.

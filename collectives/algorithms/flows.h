@@ -2,6 +2,7 @@
 
 #include "collectives/algorithms/exchange.h"
 #include "collectives/algorithms/flow.h"
+#include "collectives/algorithms/node_broadcast.h"
 #include "collectives/topology/placement.h"
 
 namespace tidegate {
@@ -20,5 +21,7 @@ Flow ColumnFlow(const Placement& placement, int rank, ExchangeMaker exchange);
 Flow LeaderFlow(const Placement& placement, int rank, ExchangeMaker exchange);
 /// One block from `root` to all: a binomial tree over nodes, the stage inside each.
 Flow TreeFlow(const Placement& placement, int rank, int root);
+/// One tensor from `root` to all: a column for each local index, `make` between nodes.
+Flow ColumnBroadcastFlow(const Placement& placement, int rank, int root, NodeBroadcastMaker make);
 
 }  // namespace tidegate

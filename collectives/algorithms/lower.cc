@@ -11,22 +11,25 @@ namespace {
 Slice TheInput(const BlockRun&) { return Input(0); }
 Slice InputBlocks(const BlockRun& run) { return lowering::OfBlocks(Buffer::kInput, run); }
 
+Slice TheOutput(int) { return Output(0); }
+Slice OutputBlock(int block) { return Output(block); }
+
 }  // namespace
 
 Schedule Spread(const Flow& flow, Collective collective) {
   ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
-  builder.Root(flow.root).SubSlots(flow.slots);
-  const lowering::Frame frame{.source = TheInput,
-                              .copies_own = collective == Collective::kAllGather};
+  builder.Root(flow.root).SubSlots(flow.slots).Parts(flow.parts);
+  const bool gathers = collective == Collective::kAllGather;
+  const lowering::Frame frame{.source = gathers ? TheInput : InputBlocks, .copies_own = gathers};
   lowering::WriteSpread(flow, frame, builder);
   return builder.Build();
 }
 
 Schedule Collect(const Flow& flow, Collective collective) {
   ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
-  builder.Root(flow.root).SubSlots(flow.back_slots).Period(flow.back_period);
-  lowering::WriteCollect(flow, collective == Collective::kReduce ? TheInput : InputBlocks,
-                         Output(0), builder);
+  builder.Root(flow.root).SubSlots(flow.back_slots).Parts(flow.parts).Period(flow.back_period);
+  lowering::WriteCollect(flow, InputBlocks,
+                         collective == Collective::kReduce ? OutputBlock : TheOutput, builder);
   return builder.Build();
 }
 
@@ -34,7 +37,7 @@ Schedule CollectAndSpread(const Flow& flow) {
   ScheduleBuilder builder(flow.name, Collective::kAllReduce, flow.rank, flow.ranks);
   builder.SubSlots(flow.back_slots + flow.slots).Parts(flow.ranks).Period(flow.back_period);
   TIDEGATE_CHECK(flow.own == std::vector<int>{flow.rank});
-  lowering::WriteCollect(flow, InputBlocks, Output(flow.rank), builder);
+  lowering::WriteCollect(flow, InputBlocks, OutputBlock, builder);
   const lowering::Frame frame{
       .source = [](const BlockRun& run) { return lowering::OfBlocks(Buffer::kOutput, run); },
       .first_mark = 2 * flow.ids,

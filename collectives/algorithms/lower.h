@@ -10,13 +10,13 @@ namespace tidegate {
 // consecutive chunks overlap. Cost: proportional to the hops of this rank and their blocks.
 
 /// Blocks from their owners to all: all_gather where rank r owns block r, broadcast where the root
-/// owns block 0.
+/// owns all.
 Schedule Spread(const Flow& flow, Collective collective);
 
 /// The transpose: every hop backwards and in reverse order, and where Spread copied a block to
 /// several ranks their contributions are reduced, in one pass and in the order of the ranks that
 /// they come from, this rank's own among them. reduce_scatter where rank r owns block r, reduce
-/// where the root owns block 0.
+/// where the root owns all.
 Schedule Collect(const Flow& flow, Collective collective);
 
 /// all_reduce: Collect, then Spread, of a tensor cut into one part for each rank.

@@ -12,11 +12,11 @@ namespace {
 /// Runs a flow backwards.
 class Collector {
  public:
-  Collector(const Flow& flow, std::function<Slice(const BlockRun&)> input, Slice result,
-            ScheduleBuilder& builder)
+  Collector(const Flow& flow, std::function<Slice(const BlockRun&)> input,
+            std::function<Slice(int)> result, ScheduleBuilder& builder)
       : flow_(flow),
         input_(std::move(input)),
-        result_(result),
+        result_(std::move(result)),
         builder_(builder),
         returns_(ByTime(flow.receives, /*latest_first=*/true)),
         return_groups_(returns_),
@@ -40,7 +40,7 @@ class Collector {
     builder_.Lag(flow_.times);
     for (const int block : flow_.own) {
       WaitForChildren({block}, returns_.size());
-      builder_.Reduce(result_, OperandsOf({block}), result_, /*partial=*/false);
+      builder_.Reduce(result_(block), OperandsOf({block}), result_(block), /*partial=*/false);
     }
     if (!flow_.own.empty()) SignalReadAt(-1);
   }
@@ -165,7 +165,7 @@ class Collector {
 
   const Flow& flow_;
   const std::function<Slice(const BlockRun&)> input_;
-  const Slice result_;
+  const std::function<Slice(int)> result_;
   ScheduleBuilder& builder_;
   const std::vector<const Hop*> returns_;
   const HopGroups return_groups_;
@@ -181,7 +181,7 @@ class Collector {
 }  // namespace
 
 void WriteCollect(const Flow& flow, const std::function<Slice(const BlockRun&)>& input,
-                  Slice result, ScheduleBuilder& builder) {
+                  const std::function<Slice(int block)>& result, ScheduleBuilder& builder) {
   Collector(flow, input, result, builder).Write();
 }
 

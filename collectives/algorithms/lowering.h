@@ -108,8 +108,9 @@ inline Slice ExtentOf(const Hop& hop, Buffer buffer) {
 
 /// Writes `flow` forwards into `builder`.
 void WriteSpread(const Flow& flow, const Frame& frame, ScheduleBuilder& builder);
-/// Writes `flow` backwards: what `input` names of this rank's blocks, into `result`.
+/// Writes `flow` backwards: what `input` names of this rank's blocks, each that it owns into
+/// `result` of it.
 void WriteCollect(const Flow& flow, const std::function<Slice(const BlockRun&)>& input,
-                  Slice result, ScheduleBuilder& builder);
+                  const std::function<Slice(int block)>& result, ScheduleBuilder& builder);
 
 }  // namespace tidegate::lowering

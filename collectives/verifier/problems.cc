@@ -48,6 +48,16 @@ class Problems {
         Add(std::move(sizes));
       }
     }
+    // Of a short tensor the first parts alone have anything: what waits for another part then does
+    // not wait at all.
+    for (const int chunks : {1, 3}) {
+      for (int full = 0; full < parts_; full += std::max(1, parts_ / (chunks == 1 ? 16 : 2))) {
+        std::vector<std::int64_t> sizes(static_cast<std::size_t>(parts_), 0);
+        std::fill_n(sizes.begin(), full, chunks * kChunk);
+        sizes[static_cast<std::size_t>(full)] = (chunks - 1) * kChunk + 100;
+        Add(std::move(sizes));
+      }
+    }
   }
 
   void AddUneven() {
