@@ -64,18 +64,32 @@ auto CollectFor(Collective collective) {
   return [collective](const Flow& flow) { return Collect(flow, collective); };
 }
 
-/// all_gather, its transpose, and both after each other.
+/// all_gather, its transpose, and both after each other. `back`: the one to transpose, where it is
+/// another.
 void AddFlow(std::vector<NamedAlgorithm>& all, const std::string& name,
-             bool (*serves)(const Placement&), const FlowMaker& make, bool in_one_pass = false) {
+             bool (*serves)(const Placement&), const FlowMaker& make, bool in_one_pass = false,
+             const FlowMaker& back = nullptr) {
   const auto of_rank = [make](const Placement& placement, const AlgorithmInput& input) {
     return make(placement, input.rank);
+  };
+  const auto back_of_rank = [back = back ? back : make](const Placement& placement,
+                                                        const AlgorithmInput& input) {
+    return back(placement, input.rank);
   };
   all.push_back({Collective::kAllGather, name, serves, in_one_pass,
                  OfFlow(of_rank, SpreadFor(Collective::kAllGather), ClaimOfSpread)});
   all.push_back({Collective::kReduceScatter, name, serves, in_one_pass,
-                 OfFlow(of_rank, CollectFor(Collective::kReduceScatter), ClaimOfCollect)});
+                 OfFlow(back_of_rank, CollectFor(Collective::kReduceScatter), ClaimOfCollect)});
   all.push_back({Collective::kAllReduce, name, serves, in_one_pass,
-                 OfFlow(of_rank, CollectAndSpread, ClaimOfCollectAndSpread)});
+                 WithPlacement(
+                     [=](const Placement& placement, const AlgorithmInput& input) {
+                       return CollectAndSpread(back_of_rank(placement, input),
+                                               of_rank(placement, input));
+                     },
+                     [=](const Placement& placement, const AlgorithmInput& input) {
+                       return ClaimOfCollectAndSpread(back_of_rank(placement, input),
+                                                      of_rank(placement, input));
+                     })});
 }
 
 Flow TreeOf(const Placement& placement, const AlgorithmInput& input) {
@@ -113,6 +127,26 @@ std::vector<NamedAlgorithm> MakeAll() {
         all, std::string("column_") + exchange.name, powers ? WithPowerOfTwoNodes : OnSeveralNodes,
         [make](const Placement& placement, int rank) { return ColumnFlow(placement, rank, make); });
   }
+  // Backwards a carrier has three readers, so that of seven ranks only three copy what they give
+  // into their stage; and smaller segments, because chunks follow each other less closely.
+  struct Segmented {
+    const char* name;
+    ExchangeMaker make;
+    ExchangeMaker make_back;
+  };
+  for (const Segmented& segmented :
+       {Segmented{"column_segmented_bruck", SegmentedBruckExchange<16>, SegmentedBruckExchange<32>},
+        Segmented{"column_segmented_far_first", SegmentedFarFirstExchange,
+                  SegmentedFarFirstExchange}}) {
+    const auto [name, make, make_back] = segmented;
+    AddFlow(
+        all, name, OnSeveralNodes,
+        [make](const Placement& placement, int rank) { return ColumnFlow(placement, rank, make); },
+        /*in_one_pass=*/false,
+        [make_back](const Placement& placement, int rank) {
+          return ColumnFlow(placement, rank, make_back, /*readers=*/3);
+        });
+  }
   for (const NamedExchange& exchange : exchanges) {
     const ExchangeMaker make = exchange.make;
     const bool powers = exchange.needs_power_of_two;
@@ -120,9 +154,13 @@ std::vector<NamedAlgorithm> MakeAll() {
       AddFlow(
           all, exchange.name, powers ? WithPowerOfTwoRanks : Always,
           [make](const Placement& placement, int rank) { return FlatFlow(placement, rank, make); });
-    AddFlow(
-        all, std::string("leader_") + exchange.name, powers ? WithPowerOfTwoNodes : OnSeveralNodes,
-        [make](const Placement& placement, int rank) { return LeaderFlow(placement, rank, make); });
+    // Of these two the others are as fast or faster everywhere (docs/algorithms.md).
+    if (make != BruckExchange && make != FarFirstExchange)
+      AddFlow(all, std::string("leader_") + exchange.name,
+              powers ? WithPowerOfTwoNodes : OnSeveralNodes,
+              [make](const Placement& placement, int rank) {
+                return LeaderFlow(placement, rank, make);
+              });
   }
   const auto add = [&](Collective collective, const char* name, bool (*serves)(const Placement&),
                        Algorithm algorithm, bool in_one_pass = false) {

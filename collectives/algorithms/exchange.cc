@@ -1,6 +1,9 @@
 #include "collectives/algorithms/exchange.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <ranges>
+#include <utility>
 
 #include "common/check.h"
 
@@ -29,6 +32,26 @@ void AddShift(Exchange& exchange, int me, int distance, const std::vector<int>& 
 
 void Finish(Exchange& exchange) {
   if (!exchange.steps.empty()) exchange.steps.back().is_last_hop = true;
+}
+
+/// The same messages, each cut into some of at most 1/`segments` of all blocks: a time each.
+Exchange InSegments(const Exchange& whole, int segments) {
+  Exchange exchange{.name = "segmented_" + whole.name, .members = whole.members};
+  const auto most = static_cast<std::size_t>(std::max(1, whole.members / segments));
+  for (const ExchangeStep& step : whole.steps) {
+    for (std::size_t begin = 0; begin < step.sent.size(); begin += most) {
+      const auto first = static_cast<std::ptrdiff_t>(begin);
+      const auto last = static_cast<std::ptrdiff_t>(std::min(begin + most, step.sent.size()));
+      ExchangeStep segment = step;
+      segment.time = exchange.times++;
+      segment.offset = step.offset + static_cast<int>(begin);
+      segment.sent.assign(step.sent.begin() + first, step.sent.begin() + last);
+      segment.received.assign(step.received.begin() + first, step.received.begin() + last);
+      exchange.steps.push_back(std::move(segment));
+    }
+  }
+  exchange.longest_stay = exchange.times;
+  return exchange;
 }
 
 }  // namespace
@@ -77,6 +100,17 @@ Exchange FarFirstExchange(int me, int members) {
   Finish(exchange);
   exchange.longest_stay = exchange.times;
   return exchange;
+}
+
+template <int kSegments>
+Exchange SegmentedBruckExchange(int me, int members) {
+  return InSegments(BruckExchange(me, members), kSegments);
+}
+template Exchange SegmentedBruckExchange<16>(int me, int members);
+template Exchange SegmentedBruckExchange<32>(int me, int members);
+
+Exchange SegmentedFarFirstExchange(int me, int members) {
+  return InSegments(FarFirstExchange(me, members), 32);
 }
 
 Exchange RecursiveDoublingExchange(int me, int members) {

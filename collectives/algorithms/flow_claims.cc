@@ -25,10 +25,10 @@ std::vector<WireClaim> ClaimOfCollect(const Flow& flow) {
   return claims;
 }
 
-std::vector<WireClaim> ClaimOfCollectAndSpread(const Flow& flow) {
+std::vector<WireClaim> ClaimOfCollectAndSpread(const Flow& back, const Flow& forth) {
   std::vector<WireClaim> claims;
-  Add(flow.receives, claims);
-  Add(flow.sends, claims);
+  Add(back.receives, claims);
+  Add(forth.sends, claims);
   return claims;
 }
 

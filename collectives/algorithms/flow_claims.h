@@ -14,7 +14,7 @@ namespace tidegate {
 std::vector<WireClaim> ClaimOfSpread(const Flow& flow);
 /// Backwards, what it received forwards.
 std::vector<WireClaim> ClaimOfCollect(const Flow& flow);
-/// Both.
-std::vector<WireClaim> ClaimOfCollectAndSpread(const Flow& flow);
+/// Both: of `back`, then of `forth`, which may be one flow.
+std::vector<WireClaim> ClaimOfCollectAndSpread(const Flow& back, const Flow& forth);
 
 }  // namespace tidegate

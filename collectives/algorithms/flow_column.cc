@@ -6,8 +6,8 @@
 // the node's link, the lower bound, for every placement; beside it, pipelined, (p-1)/p S beta1
 // inside. Extra memory: n shards' chunks forwards, g n backwards, twice. Order of reduction,
 // backwards: a node's ranks in one pass, in their order, with what came over the wire among them;
-// one rounding a node. Source: hierarchical copy-engine all-gather of NCCL 2.30; PCCL (arXiv
-// 2504.18658).
+// one rounding a node, and with chains of readers one for each rank of a chain. Source:
+// hierarchical copy-engine all-gather of NCCL 2.30; PCCL (arXiv 2504.18658).
 //
 // Nodes of different sizes: column c exists where a node has more than c ranks; on a smaller node
 // its carrier is local rank c modulo the node's size.
@@ -21,7 +21,7 @@ namespace {
 
 class Column {
  public:
-  Column(const Placement& placement, int rank, ExchangeMaker make)
+  Column(const Placement& placement, int rank, ExchangeMaker make, int readers)
       : placement_(placement),
         rank_(rank),
         node_(placement.node_of(rank)),
@@ -31,14 +31,15 @@ class Column {
       smallest = std::min(smallest, SizeOf(node));
     largest_ = placement.ranks_on_largest_node();
     arrivals_ = (largest_ + smallest - 1) / smallest * (placement.nodes() - 1);
+    readers_ = readers > 0 ? readers : std::max(1, largest_ - 1);
+    depth_ = (largest_ - 1 + readers_ - 1) / readers_;
   }
 
   Flow Build() {
-    const bool spreads = largest_ > 1;
     Flow flow{.name = "column_" + exchange_.name, .rank = rank_, .ranks = placement_.ranks()};
     flow.own = {rank_};
-    flow.times = exchange_.times + (spreads ? 1 : 0);
-    flow.ids = 2 * static_cast<int>(exchange_.steps.size()) + 1;
+    flow.times = exchange_.times + depth_;
+    flow.ids = NodeId(depth_ + (depth_ == 0 ? 1 : 0), 0);
     flow.slots = 1 + arrivals_;
     flow.back_slots = std::max(1, (largest_ - 1) * (1 + arrivals_) + arrivals_);
     flow.back_period = (exchange_.longest_stay + 2) / 2;
@@ -61,8 +62,7 @@ class Column {
         const std::vector<int> blocks = BlocksOf(column, step.received);
         if (!blocks.empty())
           SpreadInNode(flow, CarrierOf(column, node_), blocks, step.time + 1,
-                       1 + static_cast<int>(exchange_.steps.size() + i),
-                       1 + ArrivalAt(column, node_, step));
+                       1 + static_cast<int>(i), 1 + ArrivalAt(column, node_, step));
       }
     }
     return flow;
@@ -101,32 +101,51 @@ class Column {
     hops.push_back(std::move(hop));
   }
 
-  /// The hops of this rank by which `carrier`, of its node, offers `blocks` to the rest of it.
-  void SpreadInNode(Flow& flow, int carrier, const std::vector<int>& blocks, int time, int id,
+  /// Of the hops inside a node of what was there from the start (arrival 0) or came by the step
+  /// arrival - 1, `depth` hops from its carrier. In chains, two ranks may share an id at one time
+  /// for several carriers, which is why these are not for the forward direction.
+  int NodeId(int depth, int arrival) const {
+    const int steps = static_cast<int>(exchange_.steps.size());
+    if (depth == 0) return arrival == 0 ? 0 : steps + arrival;
+    return 1 + steps + depth * (1 + steps) - 1 + arrival;
+  }
+
+  /// The hops of this rank by which `carrier`, of its node, offers `blocks` to the rest of it: to
+  /// `readers_` others, each of which offers them to the next one, and so on.
+  void SpreadInNode(Flow& flow, int carrier, const std::vector<int>& blocks, int time, int arrival,
                     int slot) const {
+    const std::span<const int> local = placement_.ranks_on(node_);
+    const int size = SizeOf(node_);
     const int carrier_place = placement_.local_of(carrier);
-    const auto hop = [&](int peer, int reader) {
-      const int reader_place = placement_.local_of(reader);
+    const auto at = [&](int place) {
+      return local[static_cast<std::size_t>((carrier_place + place) % size)];
+    };
+    // Of `place` places behind the carrier: where what concerns the carrier begins in its stage.
+    const auto part_of = [&](int place) {
+      const int reader_place = placement_.local_of(at(place));
       const int among_others = carrier_place < reader_place ? carrier_place : carrier_place - 1;
-      return Hop{.time = time,
+      return among_others * (1 + arrivals_);
+    };
+    const auto hop = [&](int peer, int reader) {
+      const int depth = (reader - 1) / readers_;
+      return Hop{.time = time + depth,
                  .peer = peer,
                  .medium = Hop::Medium::kNode,
-                 .id = id,
+                 .id = NodeId(depth, arrival),
                  .slot = slot,
-                 .back_slot = among_others * (1 + arrivals_) + slot,
-                 .leaf = true,
+                 .back_slot = part_of(reader) + slot,
+                 .leaf = reader + readers_ >= size,
                  .blocks = RunsOf(blocks)};
     };
-    if (carrier != rank_) {
-      flow.receives.push_back(hop(carrier, rank_));
+    const int place = (placement_.local_of(rank_) - carrier_place + size) % size;
+    if (place > 0) {
+      flow.receives.push_back(hop(at(std::max(0, place - readers_)), place));
+      if (place + readers_ < size)
+        flow.sends.push_back(hop(at(place + readers_), place + readers_));
       return;
     }
-    const int size = SizeOf(node_);
-    for (int i = 1; i < size; ++i) {
-      const int reader =
-          placement_.ranks_on(node_)[static_cast<std::size_t>((carrier_place + i) % size)];
-      flow.sends.push_back(hop(reader, reader));
-    }
+    for (int reader = 1; reader <= readers_ && reader < size; ++reader)
+      flow.sends.push_back(hop(at(reader), reader));
   }
 
   const Placement& placement_;
@@ -135,12 +154,14 @@ class Column {
   const Exchange exchange_;
   int largest_ = 0;
   int arrivals_ = 0;  ///< Blocks that a carrier gets over the wire, at most.
+  int readers_ = 1;   ///< Of a carrier's stage, each the first of a chain.
+  int depth_ = 0;     ///< Of the longest chain.
 };
 
 }  // namespace
 
-Flow ColumnFlow(const Placement& placement, int rank, ExchangeMaker exchange) {
-  return Column(placement, rank, exchange).Build();
+Flow ColumnFlow(const Placement& placement, int rank, ExchangeMaker exchange, int readers) {
+  return Column(placement, rank, exchange, readers).Build();
 }
 
 }  // namespace tidegate

@@ -33,17 +33,17 @@ Schedule Collect(const Flow& flow, Collective collective) {
   return builder.Build();
 }
 
-Schedule CollectAndSpread(const Flow& flow) {
-  ScheduleBuilder builder(flow.name, Collective::kAllReduce, flow.rank, flow.ranks);
-  builder.SubSlots(flow.back_slots + flow.slots).Parts(flow.ranks).Period(flow.back_period);
-  TIDEGATE_CHECK(flow.own == std::vector<int>{flow.rank});
-  lowering::WriteCollect(flow, InputBlocks, OutputBlock, builder);
+Schedule CollectAndSpread(const Flow& back, const Flow& forth) {
+  ScheduleBuilder builder(forth.name, Collective::kAllReduce, forth.rank, forth.ranks);
+  builder.SubSlots(back.back_slots + forth.slots).Parts(forth.ranks).Period(back.back_period);
+  TIDEGATE_CHECK(forth.own == std::vector<int>{forth.rank} && back.own == forth.own);
+  lowering::WriteCollect(back, InputBlocks, OutputBlock, builder);
   const lowering::Frame frame{
       .source = [](const BlockRun& run) { return lowering::OfBlocks(Buffer::kOutput, run); },
-      .first_mark = 2 * flow.ids,
-      .first_lag = flow.times,
-      .first_slot = flow.back_slots};
-  lowering::WriteSpread(flow, frame, builder);
+      .first_mark = 2 * back.ids,
+      .first_lag = back.times,
+      .first_slot = back.back_slots};
+  lowering::WriteSpread(forth, frame, builder);
   return builder.Build();
 }
 

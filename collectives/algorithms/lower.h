@@ -19,7 +19,8 @@ Schedule Spread(const Flow& flow, Collective collective);
 /// where the root owns all.
 Schedule Collect(const Flow& flow, Collective collective);
 
-/// all_reduce: Collect, then Spread, of a tensor cut into one part for each rank.
-Schedule CollectAndSpread(const Flow& flow);
+/// all_reduce: Collect of `back`, then Spread of `forth`, of a tensor cut into one part for each
+/// rank. The two have one name and may be one flow.
+Schedule CollectAndSpread(const Flow& back, const Flow& forth);
 
 }  // namespace tidegate

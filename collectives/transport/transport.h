@@ -15,7 +15,7 @@ namespace tidegate {
 /// Independent streams of collectives in one group: reductions use one, everything else the other.
 inline constexpr int kLanes = 2;
 /// Progress words of one rank in one lane: schedules that need more cannot be run.
-inline constexpr int kMaxMarks = 254;
+inline constexpr int kMaxMarks = 510;
 
 /// What a rank says about a call when it arrives at it; compared by every rank with its own before
 /// a byte of any output is written. Plain data: lies in memory shared between processes.

@@ -39,7 +39,7 @@ def test_fastest_candidate_is_chosen(capsys: Capture) -> None:
         assert list(times.values()) == sorted(times.values())
         # Of what is within 2% the simplest is taken.
         assert times[plan["algorithm"]] <= 1.02 * min(times.values())
-        assert {"ring", "column_ring", "leader_bruck", "recursive_doubling"} <= times.keys()
+        assert {"ring", "column_ring", "leader_ring", "recursive_doubling"} <= times.keys()
 
 
 def test_why_lists_the_candidates_and_marks_the_choice(capsys: Capture) -> None:

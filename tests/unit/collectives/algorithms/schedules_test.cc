@@ -133,6 +133,7 @@ TEST(SchedulesTest, OfOneRankCostItsOwnSteps) {
                            Case{Collective::kAllGather, "ring", 7 * ranks},
                            Case{Collective::kAllGather, "direct", 7 * ranks},
                            Case{Collective::kReduceScatter, "column_bruck", ranks / 16},
+                           Case{Collective::kReduceScatter, "column_segmented_bruck", ranks / 8},
                            Case{Collective::kReduceScatter, "column_ring", 4 * ranks},
                            Case{Collective::kReduceScatter, "direct", 7 * ranks},
                            Case{Collective::kAllReduce, "column_bruck", ranks / 16},

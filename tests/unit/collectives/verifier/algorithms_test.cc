@@ -5,6 +5,8 @@
 #include <string>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/algorithms/flows.h"
+#include "collectives/algorithms/lower.h"
 #include "collectives/verifier/verifier.h"
 #include "tests/unit/collectives/support/placements.h"
 
@@ -40,6 +42,30 @@ TEST_P(VerifiedAlgorithmsTest, EveryAlgorithmIsRightOnEveryPlacement) {
                                  << report.status().message();
         EXPECT_TRUE(report.value().in_rank_order || !PromisesRankOrder(algorithm))
             << algorithm.name << " on " << placed.name;
+      }
+    }
+  }
+}
+
+TEST(VerifiedColumnsTest, ChainsOfReadersAreRightBackwards) {
+  const Placement uneven = Placement::Make(std::vector<int>{0, 0, 0, 0, 0, 0, 1, 1, 2}).value();
+  for (const Placement& placement : {Placement::Block(2, 8), Placement::Block(3, 5), uneven}) {
+    for (const int readers : {1, 2, 3, 0}) {
+      const auto back = [&](int rank) {
+        return ColumnFlow(placement, rank, SegmentedBruckExchange<32>, readers);
+      };
+      const auto forth = [&](int rank) {
+        return ColumnFlow(placement, rank, SegmentedBruckExchange<16>);
+      };
+      for (const Collective collective : {Collective::kReduceScatter, Collective::kAllReduce}) {
+        const auto schedule_of = [&](int rank) {
+          return collective == Collective::kReduceScatter
+                     ? Collect(back(rank), collective)
+                     : CollectAndSpread(back(rank), forth(rank));
+        };
+        const Result<Report> report = VerifyThoroughly(collective, placement, 0, schedule_of);
+        EXPECT_TRUE(report.ok()) << NameOf(collective) << ", " << placement.ranks() << " ranks, "
+                                 << readers << " readers: " << report.status().message();
       }
     }
   }

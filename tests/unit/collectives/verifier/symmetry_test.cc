@@ -35,9 +35,9 @@ TEST(VerifierSymmetryTest, AgreesWithExecutingAllRanks) {
   const Placement placement = Placement::Block(6, 4);
   for (const Collective collective :
        {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
-    for (const char* name :
-         {"direct", "ring", "bruck", "far_first", "column_ring", "column_bruck", "column_far_first",
-          "column_pairwise", "leader_ring", "leader_bruck"}) {
+    for (const char* name : {"direct", "ring", "bruck", "far_first", "column_ring", "column_bruck",
+                             "column_far_first", "column_segmented_bruck",
+                             "column_segmented_far_first", "column_pairwise", "leader_ring"}) {
       const Result<Report> all = VerifyOn(placement, collective, name, 0, 0);
       ASSERT_TRUE(all.ok()) << all.status().message();
       const Result<Report> one = VerifyOn(placement, collective, name, 4, 0);
@@ -73,7 +73,8 @@ TEST_P(LargeSymmetryTest, ProvesReduceScatterOf16384Ranks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Columns, LargeSymmetryTest,
-                         ::testing::Values("column_bruck", "column_far_first", "column_ring"));
+                         ::testing::Values("column_bruck", "column_far_first", "column_ring",
+                                           "column_segmented_bruck"));
 
 TEST(VerifierSymmetryTest, RejectsSchedulesThatDoNotMoveWithTheirRanks) {
   const Placement placement = Placement::Block(4, 2);
@@ -133,7 +134,8 @@ Status VerifyLarge(const Placement& placement, Collective collective, const std:
 
 TEST(VerifierSymmetryTest, IsHowLargePlansAreVerified) {
   const Placement placement = Placement::Block(16, 8);
-  EXPECT_EQ(VerifyLarge(placement, Collective::kAllReduce, "column_bruck").message(), "");
+  for (const char* name : {"column_bruck", "column_segmented_bruck", "column_segmented_far_first"})
+    EXPECT_EQ(VerifyLarge(placement, Collective::kAllReduce, name).message(), "");
   EXPECT_EQ(VerifyLarge(placement, Collective::kAllGather, "direct").message(), "");
   EXPECT_THAT(VerifyLarge(placement, Collective::kAllGather, "column_bruck",
                           [](Schedule& schedule) { schedule.steps.pop_back(); })
