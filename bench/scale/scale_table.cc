@@ -165,8 +165,9 @@ void PrintTable(int ranks, const std::string& only) {
     for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
       for (const std::uint64_t bytes : kSizes) {
         std::vector<Run> best;
-        for (const char* name : {"column_bruck", "column_far_first"})
-          for (const int chunks : {1, 4, 8, 16, 32, 64})
+        for (const char* name : {"column_bruck", "column_far_first", "column_segmented_bruck",
+                                 "column_segmented_far_first"})
+          for (const int chunks : {1, 2, 4, 8, 16, 32, 64})
             if (actors * chunks <= 1 << 14) bench.Try(collective, name, bytes, chunks, best);
         // Many messages: only where they are long, and few enough to be simulated in a minute.
         const std::int64_t messages = std::int64_t{actors} * ranks / kRanksPerNode;
