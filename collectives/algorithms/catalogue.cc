@@ -27,14 +27,14 @@ bool WithPowerOfTwoNodes(const Placement& placement) {
 
 /// `each`, which wants a placement, for input that may have none.
 template <typename Each>
-auto WithPlacement(Each each) {
+auto WithPlacement(const Each& each) {
   return [each](const AlgorithmInput& input) {
     if (input.placement != nullptr) return each(*input.placement, input);
     return each(Placement::OneNode(input.ranks), input);
   };
 }
 template <typename Build, typename Claim>
-Algorithm WithPlacement(Build build, Claim claim) {
+Algorithm WithPlacement(const Build& build, const Claim& claim) {
   return {WithPlacement(build), WithPlacement(claim)};
 }
 
@@ -95,17 +95,6 @@ void AddFlow(std::vector<NamedAlgorithm>& all, const std::string& name,
 Flow TreeOf(const Placement& placement, const AlgorithmInput& input) {
   return TreeFlow(placement, input.rank, input.root);
 }
-
-struct NamedBroadcast {
-  const char* name;
-  NodeBroadcastMaker make;
-};
-struct ColumnBroadcastOf {
-  NodeBroadcastMaker make;
-  Flow operator()(const Placement& placement, const AlgorithmInput& input) const {
-    return ColumnBroadcastFlow(placement, input.rank, input.root, make);
-  }
-};
 
 std::vector<NamedAlgorithm> MakeAll() {
   struct NamedExchange {
@@ -169,18 +158,26 @@ std::vector<NamedAlgorithm> MakeAll() {
   add(Collective::kAllReduce, "one_shot", OnOneNode, OffTheWire(AllReduceOneShot), true);
   add(Collective::kBroadcast, "tree", Always,
       OfFlow(TreeOf, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
-  const NamedBroadcast broadcasts[] = {{"column_scatter_pairwise", ScatterPairwiseBroadcast},
-                                       {"column_scatter_bruck", ScatterBruckBroadcast},
-                                       {"column_chain", ChainBroadcast}};
-  for (const NamedBroadcast& each : broadcasts) {
-    add(Collective::kBroadcast, each.name, BeyondOneNode,
-        OfFlow(ColumnBroadcastOf{each.make}, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
-    add(Collective::kReduce, each.name, BeyondOneNode,
-        OfFlow(ColumnBroadcastOf{each.make}, CollectFor(Collective::kReduce), ClaimOfCollect));
-  }
   add(Collective::kReduce, "two_shot", OnOneNode, OffTheWire(ReduceTwoShot), true);
   add(Collective::kReduce, "tree", Always,
       OfFlow(TreeOf, CollectFor(Collective::kReduce), ClaimOfCollect));
+  struct NamedBroadcast {
+    const char* name;
+    NodeBroadcastMaker make;
+  };
+  const NamedBroadcast broadcasts[] = {{"column_scatter_pairwise", ScatterPairwiseBroadcast},
+                                       {"column_scatter_bruck", ScatterBruckBroadcast},
+                                       {"column_chain", ChainBroadcast}};
+  for (const NamedBroadcast& broadcast : broadcasts) {
+    const auto of_root = [make = broadcast.make](const Placement& placement,
+                                                 const AlgorithmInput& input) {
+      return ColumnBroadcastFlow(placement, input.rank, input.root, make);
+    };
+    add(Collective::kBroadcast, broadcast.name, BeyondOneNode,
+        OfFlow(of_root, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
+    add(Collective::kReduce, broadcast.name, BeyondOneNode,
+        OfFlow(of_root, CollectFor(Collective::kReduce), ClaimOfCollect));
+  }
   add(Collective::kGather, "direct", Always, WithPlacement(GatherDirect, ClaimOfGatherDirect));
   add(Collective::kGather, "column", OnSeveralNodes,
       WithPlacement(GatherColumn, ClaimOfGatherColumn));

@@ -65,6 +65,7 @@ class ColumnBroadcast {
           const int receiver = sending ? there : node_;
           const int sender = sending ? node_ : there;
           std::vector<int> blocks;
+          blocks.reserve(hop.pieces.size());
           for (const int piece : hop.pieces) blocks.push_back(column * plan_.pieces + piece);
           Hop wire{.time = first_time + hop.time,
                    .peer = CarrierOf(column, there),

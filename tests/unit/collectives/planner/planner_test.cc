@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "collectives/topology/fake_cluster.h"
@@ -38,6 +40,31 @@ TEST(PlannerTest, BetweenNodesLargeTensorsGoColumnFirst) {
   for (const Collective collective :
        {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
     EXPECT_THAT(Chosen(planner, {collective, 64 * kMega}), HasSubstr("column_"));
+}
+
+/// Four of the nodes of the rail-optimised fixture: a NIC for each rank.
+Topology FourNodesOfRails() {
+  std::ifstream file(TIDEGATE_SOURCE_DIR "/tests/data/topology/cluster_2048_rail_optimised.json");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string nodes = "\"count\": 2048";
+  text.replace(text.find(nodes), nodes.size(), "\"count\": 4");
+  return ParseTopology(text).value();
+}
+
+TEST(PlannerTest, LongTensorsOfARootTakeAllNicsOfItsNode) {
+  const Topology cluster = FourNodesOfRails();
+  Planner planner = Planner::Make(cluster).value();
+  for (const Collective collective :
+       {Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter}) {
+    const Decision& decision = *planner.Decide({collective, 16 * kMega, 3}).value();
+    EXPECT_THAT(decision.algorithm->name, HasSubstr("column")) << NameOf(collective);
+    const NamedAlgorithm* other = FindAlgorithm(collective, "tree");
+    if (other == nullptr) other = FindAlgorithm(collective, "direct");
+    EXPECT_GT(planner.Price(*other, 16 * kMega, 3).value(),
+              2 * planner.Price(*decision.algorithm, 16 * kMega, 3).value())
+        << NameOf(collective);
+  }
+  EXPECT_EQ(Chosen(planner, {Collective::kAllToAll, 16 * kMega}), "pairwise");
 }
 
 TEST(PlannerTest, CandidatesAreSortedAndTheReasonIsGiven) {
