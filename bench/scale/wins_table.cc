@@ -222,13 +222,14 @@ void AskFixtures(Wins& wins) {
     const std::string name = std::filesystem::path(file).stem().string();
     // Where a column has thousands of blocks, its chunks are small in slots of 512 KiB.
     std::vector<std::size_t> slots = {std::size_t{1} << 19};
-    if (topology.ranks() > 1024) slots.push_back(std::size_t{1} << 30);
+    const bool is_large = topology.ranks() > 1024;
+    if (is_large) slots.push_back(std::size_t{1} << 30);
     for (const std::size_t slot_bytes : slots) {
       PlannerOptions planning;
       planning.slot_bytes = slot_bytes;
       Planner planner = Planner::Make(topology, planning).value();
       const std::string stage = slots.size() > 1 ? ", stage " + Size(2 * slot_bytes) : "";
-      for (int power = 10; power <= 32; power += 2)
+      for (int power = 32; power >= 10; power -= is_large ? 4 : 2)
         for (const Collective collective : kCollectivesAsked)
           wins.Ask(topology, name + stage, planner, collective, std::uint64_t{1} << power);
     }

@@ -140,6 +140,10 @@ Result<double> Planner::State::Price(const NamedAlgorithm& algorithm, std::uint6
   input.schedule = build;
   input.blocks = BlockSizesOf(algorithm.collective, bytes, placement.ranks());
   input.slot_bytes = options.slot_bytes;
+  if (first.Marks() > options.most_marks)
+    return Status(StatusCode::kInvalidArgument, "needs " + std::to_string(first.Marks()) +
+                                                    " progress words, and has " +
+                                                    std::to_string(options.most_marks));
   const auto sub_slots = static_cast<std::size_t>(std::max(1, first.sub_slots));
   const std::size_t chunk = options.slot_bytes / sub_slots / 64 * 64;
   if (chunk == 0)

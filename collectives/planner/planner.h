@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -55,6 +56,8 @@ struct PlannerOptions {
   LocalRates rates;
   /// Bytes of a stage slot, which with an algorithm's sub-slots gives its chunk.
   std::size_t slot_bytes = std::size_t{1} << 19;
+  /// Progress words that a rank has (kMaxMarks of the transport): what needs more cannot be run.
+  int most_marks = std::numeric_limits<int>::max();
   AlgorithmChoices forced;
   MeasuredTable measured;
 };

@@ -144,6 +144,21 @@ TEST(PlannerTest, AForcedAlgorithmThatTheStageIsTooSmallForIsAnError) {
   EXPECT_THAT(decision.status().message(), HasSubstr("TIDEGATE_STAGE_BYTES"));
 }
 
+TEST(PlannerTest, WhatNeedsMoreProgressWordsThanThereAreIsNotChosen) {
+  const Topology cluster = FakeCluster(1, 16);
+  PlannerOptions options;
+  options.most_marks = 8;
+  Planner planner = Planner::Make(cluster, options).value();
+  const Decision& decision = *planner.Decide({Collective::kAllGather, kMega}).value();
+  for (const Candidate& candidate : decision.candidates)
+    if (candidate.algorithm->name == "ring")
+      EXPECT_EQ(candidate.excluded, "needs 30 progress words, and has 8");
+  options.forced = {{Collective::kAllGather, "ring"}};
+  Planner forced = Planner::Make(cluster, options).value();
+  EXPECT_THAT(forced.Decide({Collective::kAllGather, kMega}).status().message(),
+              HasSubstr("\"ring\" of all_gather cannot be run here: needs 30 progress words"));
+}
+
 TEST(PlannerTest, WhatMustBeExactSetsAForcedAlgorithmOfSeveralPassesAside) {
   const Topology cluster = FakeCluster(4, 2);
   PlannerOptions options;
