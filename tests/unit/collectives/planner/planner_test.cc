@@ -150,9 +150,10 @@ TEST(PlannerTest, WhatNeedsMoreProgressWordsThanThereAreIsNotChosen) {
   options.most_marks = 8;
   Planner planner = Planner::Make(cluster, options).value();
   const Decision& decision = *planner.Decide({Collective::kAllGather, kMega}).value();
-  for (const Candidate& candidate : decision.candidates)
-    if (candidate.algorithm->name == "ring")
-      EXPECT_EQ(candidate.excluded, "needs 30 progress words, and has 8");
+  for (const Candidate& candidate : decision.candidates) {
+    if (candidate.algorithm->name != "ring") continue;
+    EXPECT_EQ(candidate.excluded, "needs 30 progress words, and has 8");
+  }
   options.forced = {{Collective::kAllGather, "ring"}};
   Planner forced = Planner::Make(cluster, options).value();
   EXPECT_THAT(forced.Decide({Collective::kAllGather, kMega}).status().message(),
