@@ -13,6 +13,7 @@
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/planner/choices.h"
+#include "collectives/planner/pricer.h"
 #include "collectives/simulator/simulator.h"
 #include "collectives/topology/topology.h"
 #include "common/status.h"
@@ -53,25 +54,28 @@ struct Decision {
 using MeasuredTable = std::map<std::tuple<Collective, std::string, int>, double>;
 
 struct PlannerOptions {
-  LocalRates rates;
+  LocalRates rates = {};
+  /// The same machine with measured figures, whose prices then count; null: there are none. Must
+  /// outlive the planner.
+  const Topology* calibrated = nullptr;
+  LocalRates calibrated_rates = {};
   /// Bytes of a stage slot, which with an algorithm's sub-slots gives its chunk.
   std::size_t slot_bytes = std::size_t{1} << 19;
   /// Progress words that a rank has (kMaxMarks of the transport): what needs more cannot be run.
   int most_marks = std::numeric_limits<int>::max();
-  AlgorithmChoices forced;
-  MeasuredTable measured;
+  AlgorithmChoices forced = {};
+  MeasuredTable measured = {};
 };
 
 /// Chooses algorithms for one group. Prices every algorithm that can be run on the topology by
-/// simulating its schedules (simulator.h), so that a price and a simulation never disagree; long
-/// pipelines are simulated until they are steady and continued in a straight line. Above 1,024
-/// ranks only what is alike on all nodes is priced.
+/// simulating its schedules (pricer.h), so that a price and a simulation never disagree. Above
+/// 1,024 ranks only what is alike on all nodes is priced.
 ///
 /// What is within 2% of the fastest counts as equally fast; of equals the simplest is chosen.
 ///
 /// Bits do not depend on measurement: for each (topology, collective, size class) the order of
-/// reduction is that of the algorithm that is fastest by the topology's own figures, and the
-/// measured table chooses only among algorithms of that order.
+/// reduction is that of the algorithm that is fastest by the topology's own figures; calibrated
+/// figures and the measured table choose only among algorithms of that order.
 ///
 /// Decisions are made once for a size class (a factor of two in bytes) and kept; look-up takes a
 /// hash. Refers to the topology, which must outlive it. One thread at a time.
@@ -101,9 +105,6 @@ class Planner {
   explicit Planner(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
-
-/// The blocks of a call of `bytes`, as PlanRequest counts them, for simulations and bounds.
-BlockSizes BlockSizesOf(Collective collective, std::uint64_t bytes, int ranks);
 
 /// A table for people: candidates, predicted times, shares of the bound, and the reason.
 std::string Explain(const Decision& decision, const PlanRequest& request);

@@ -67,6 +67,38 @@ TEST(PlannerTest, LongTensorsOfARootTakeAllNicsOfItsNode) {
   EXPECT_EQ(Chosen(planner, {Collective::kAllToAll, 16 * kMega}), "pairwise");
 }
 
+TEST(PlannerTest, CalibrationMovesTheChoiceButNeverTheOrderOfAReduction) {
+  FakeClusterOptions slow_wire;
+  slow_wire.nic_bandwidth_Bps = 1e8;
+  slow_wire.inter_latency_s = 1e-3;
+  const std::vector<int> ranks = {4, 4, 4, 4};
+  const Topology declared = FakeCluster(4, 4);
+  const Topology calibrated = MakeFakeCluster(ranks, slow_wire).value();
+  Planner by_declared = Planner::Make(declared).value();
+  Planner by_measured = Planner::Make(calibrated).value();
+  Planner both = Planner::Make(declared, {.calibrated = &calibrated}).value();
+  int gathers_moved = 0;
+  int reductions_that_would_move = 0;
+  for (std::uint64_t bytes = 256; bytes <= 64 * kMega; bytes *= 2) {
+    const PlanRequest gather{Collective::kAllGather, bytes};
+    EXPECT_EQ(Chosen(both, gather), Chosen(by_measured, gather));
+    gathers_moved += Chosen(both, gather) != Chosen(by_declared, gather) ? 1 : 0;
+    const PlanRequest scatter{Collective::kReduceScatter, bytes};
+    EXPECT_EQ(Chosen(both, scatter), Chosen(by_declared, scatter)) << bytes;
+    reductions_that_would_move += Chosen(by_measured, scatter) != Chosen(by_declared, scatter);
+  }
+  // Or nothing would have been shown.
+  EXPECT_GT(gathers_moved, 0);
+  EXPECT_GT(reductions_that_would_move, 0);
+}
+
+TEST(PlannerTest, ACalibrationOfAnotherPlacementIsRefused) {
+  const Topology declared = FakeCluster(2, 2);
+  const Topology other = FakeCluster(1, 4);
+  EXPECT_THAT(Planner::Make(declared, {.calibrated = &other}).status().message(),
+              HasSubstr("places its ranks otherwise"));
+}
+
 TEST(PlannerTest, CandidatesAreSortedAndTheReasonIsGiven) {
   const Topology cluster = FakeCluster(2, 4);
   Planner planner = Planner::Make(cluster).value();
