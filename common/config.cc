@@ -92,6 +92,16 @@ Setting Name(std::string_view name, std::string Config::* field, std::size_t mos
           "none", help,   set};
 }
 
+Setting Switch(std::string_view name, bool Config::* field, std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    if (value != "0" && value != "1")
+      return Status(StatusCode::kInvalidArgument, "it is none of the choices");
+    config.*field = value == "1";
+    return Status();
+  };
+  return {name, "choice", "0, 1", Config{}.*field ? "1" : "0", help, set};
+}
+
 /// Read further where the algorithms are known.
 Setting Choices(std::string_view name, std::string Config::* field, std::string_view help) {
   auto set = [=](std::string_view value, Config& config) {
@@ -173,14 +183,18 @@ const std::vector<Setting>& Table() {
           "all ranks."),
       Path("TIDEGATE_TOPO_FILE", &Config::topo_file,
            "JSON description of the machines (docs/topology.md): used instead of what is "
-           "discovered, "
-           "or, if it is partial, merged over that. Equal on all ranks."),
+           "discovered, or, if it is partial, merged over that. One rank of a group reads it."),
       Path("TIDEGATE_TOPO_DUMP_FILE", &Config::topo_dump_file,
-           "File to which rank 0 writes the topology that is used, in that form."),
+           "File to which one rank of the job writes the topology that is used, in that form."),
       Name("TIDEGATE_NODE_ID", &Config::node_id, 64,
-           "Name of this rank's node: ranks share a node where the names are equal. Set, it "
-           "replaces "
-           "the boot id, so that several nodes can be emulated on one machine."),
+           "Name of this rank's node: ranks with other names are on other nodes, even on one "
+           "machine."),
+      Switch("TIDEGATE_CALIBRATE", &Config::calibrate,
+             "Whether the planner's prices come from rates measured on this machine (0.1 s, once a "
+             "machine) or, with 0, from declared ones. Never changes a bit of a result."),
+      Path("TIDEGATE_CACHE_DIR", &Config::cache_dir,
+           "Folder in which measured rates are kept. By default tidegate in $XDG_CACHE_HOME, else "
+           "in ~/.cache."),
       Devices("TIDEGATE_DEFAULT", &Config::default_devices,
               "Device types whose default backend is tidegate: what a group gets that is made "
               "without naming a backend. Read when torch is imported."),
@@ -212,6 +226,14 @@ Status Apply(const Setting& setting, const std::optional<std::string>& value, Co
                 std::string(setting.name) + "=" + *value + " is not accepted: " + status.message() +
                     "; range (" + std::string(setting.type) + "): " + setting.range +
                     "; correct it, or unset it for the default, " + setting.default_value);
+}
+
+/// As the XDG base directory specification has it; empty for a user without a home.
+std::string DefaultCache(const Environment& environment) {
+  const std::string cache = environment("XDG_CACHE_HOME").value_or("");
+  if (cache.starts_with('/')) return cache + "/tidegate";
+  const std::string home = environment("HOME").value_or("");
+  return home.starts_with('/') ? home + "/.cache/tidegate" : "";
 }
 
 Result<Config> LoadProcessConfig() {
@@ -246,6 +268,7 @@ Result<Config> LoadConfig(const Environment& environment) {
     if (Status status = Apply(setting, environment(setting.name), config); !status.ok())
       return status;
   }
+  if (config.cache_dir.empty()) config.cache_dir = DefaultCache(environment);
   return config;
 }
 

@@ -26,6 +26,9 @@ struct Config {
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.
   std::string topo_dump_file;  ///< TIDEGATE_TOPO_DUMP_FILE: where to write it; empty: nowhere.
   std::string node_id;         ///< TIDEGATE_NODE_ID; empty: the boot id.
+  bool calibrate = true;       ///< TIDEGATE_CALIBRATE: measure the machine, once.
+  /// TIDEGATE_CACHE_DIR, else tidegate in XDG_CACHE_HOME or in ~/.cache; empty: nothing is kept.
+  std::string cache_dir;
   /// TIDEGATE_DEFAULT. Acted upon by the Python package when torch is imported, long before there
   /// is a Config: here it is only checked.
   std::string default_devices = "none";

@@ -11,12 +11,9 @@
 namespace tidegate {
 namespace {
 
-// Declared figures of an ordinary server, for what no source states. Calibration replaces them.
-constexpr double kCoreCopyBps = 10e9;  // memcpy of one core
-constexpr double kCoreSeconds = 1e-7;  // a flag seen by another core, half of it
-constexpr double kCacheBps = 40e9;     // between a core and its last-level cache
+// Declared figures of an ordinary server, for what no source states and calibration leaves alone.
+constexpr double kCacheBps = 40e9;  // between a core and its last-level cache
 constexpr double kCacheSeconds = 1e-8;
-constexpr double kMemoryBps = 50e9;  // of a NUMA node, reads and writes together
 constexpr double kMemorySeconds = 8e-8;
 constexpr double kSocketBps = 50e9;      // between NUMA nodes
 constexpr double kSocketSeconds = 1e-7;  // at distance 20; 10 is the node itself
@@ -31,8 +28,8 @@ Status Bad(std::string message) { return Status(StatusCode::kInvalidArgument, st
 
 class MachineBuilder {
  public:
-  MachineBuilder(const MachineFacts& facts, const std::string& node_id)
-      : facts_(facts), node_id_(node_id) {
+  MachineBuilder(const MachineFacts& facts, const std::string& node_id, const MachineRates& rates)
+      : facts_(facts), node_id_(node_id), rates_(rates) {
     Add(VertexKind::kNode, kNone, "", kNone);
     AddProcessors();
     for (const PciFact& device : facts_.devices) AddDevice(device);
@@ -44,7 +41,7 @@ class MachineBuilder {
   Status AddRank(const RankSite& site, int number, double copy_Bps) {
     VertexId at = kNone;
     double bandwidth = copy_Bps;
-    double latency = kCoreSeconds;
+    double latency = rates_.signal_s / 2;
     if (!site.gpu_address.empty()) {
       const auto gpu = gpus_.find(site.gpu_address);
       if (gpu == gpus_.end())
@@ -104,7 +101,7 @@ class MachineBuilder {
         const VertexId home = NumaOf(core.numa);
         cache->second =
             Add(VertexKind::kCache, home, "cache" + std::to_string(core.cache), core.cache);
-        Join(cache->second, home, kMemoryBps, kMemorySeconds, PathClass::kLoc, true);
+        Join(cache->second, home, rates_.memory_Bps, kMemorySeconds, PathClass::kLoc, true);
       }
       const VertexId vertex =
           Add(VertexKind::kCore, cache->second, "core" + std::to_string(core.cpu), core.cpu);
@@ -122,7 +119,8 @@ class MachineBuilder {
   VertexId Whole() {
     if (!std::exchange(has_whole_, true)) {
       // SYS, lest it be a shorter way from one NUMA node to another.
-      for (const auto& [number, vertex] : numa_) Join(0, vertex, kMemoryBps, 0, PathClass::kSys);
+      for (const auto& [number, vertex] : numa_)
+        Join(0, vertex, rates_.memory_Bps, 0, PathClass::kSys);
     }
     return 0;
   }
@@ -231,6 +229,7 @@ class MachineBuilder {
 
   const MachineFacts& facts_;
   const std::string& node_id_;
+  const MachineRates rates_;
   TopologyParts parts_;
   std::map<int, VertexId> numa_;
   std::map<int, VertexId> caches_;
@@ -272,18 +271,19 @@ Result<MachineFacts> ReadMachine(const DiscoverySources& sources) {
 }
 
 Result<Topology> DescribeMachine(const MachineFacts& facts, const std::string& node_id,
-                                 std::span<const RankSite> sites, int usable_cpus) {
+                                 std::span<const RankSite> sites, int usable_cpus,
+                                 const MachineRates& rates) {
   if (node_id.empty() || node_id.find('/') != std::string::npos)
     return Bad("a node cannot be called \"" + node_id + "\"; use a name without \"/\"");
   if (facts.cpus.numa.empty() || facts.cpus.cores.empty())
     return Bad("a machine without processors or NUMA nodes");
-  MachineBuilder builder(facts, node_id);
+  MachineBuilder builder(facts, node_id, rates);
   const auto on_cpu =
       std::ranges::count_if(sites, [](const RankSite& site) { return site.gpu_address.empty(); });
   const double share = std::min(
       1.0, std::max(1, usable_cpus) / static_cast<double>(std::max<std::ptrdiff_t>(on_cpu, 1)));
   for (std::size_t i = 0; i < sites.size(); ++i) {
-    Status status = builder.AddRank(sites[i], static_cast<int>(i), kCoreCopyBps * share);
+    Status status = builder.AddRank(sites[i], static_cast<int>(i), rates.copy_Bps * share);
     if (!status.ok()) return status;
   }
   return Topology::Make(builder.Take());

@@ -42,14 +42,25 @@ struct RankSite {
   std::string gpu_address = {};  ///< PCI address of its GPU; empty: none.
 };
 
+/// Rates of a machine that no source states: by default declared ones, of an ordinary server, which
+/// calibration replaces by measured ones.
+struct MachineRates {
+  double copy_Bps = 10e9;    ///< What one core copies.
+  double memory_Bps = 50e9;  ///< Of a NUMA node's memory, reads and writes together.
+  double signal_s = 2e-7;    ///< Until a core that waits for a flag sees it.
+
+  bool operator==(const MachineRates&) const = default;
+};
+
 /// The node of one machine called `node_id` (no "/"), with `sites[i]` as its rank i. A rank with
 /// a GPU hangs on that; one without hangs on its core, where it has one of its own, else on its
 /// cache or NUMA node, or on the node. No more cores count than `usable_cpus`, the affinity mask
 /// under the cgroup's quota (UsableCpus): where that is less than the ranks' cores, the rate of
-/// each rank is its share. Rates that no source states are declared ones (discovery.cc), which
-/// calibration replaces. kInvalidArgument for sites that the machine does not have.
+/// each rank is its share. Rates that no source states are `rates`, or constants of discovery.cc.
+/// kInvalidArgument for sites that the machine does not have.
 Result<Topology> DescribeMachine(const MachineFacts& facts, const std::string& node_id,
-                                 std::span<const RankSite> sites, int usable_cpus);
+                                 std::span<const RankSite> sites, int usable_cpus,
+                                 const MachineRates& rates = {});
 
 /// Joins machines, each described alone, to a cluster; rank i of `nodes[n]` becomes rank
 /// `ranks[n][i]`. Their NICs meet in `fabric`, unless there is one node.
@@ -58,8 +69,11 @@ Result<Topology> JoinNodes(std::span<const Topology> nodes, std::span<const std:
 
 /// What TIDEGATE_TOPO_FILE makes of the discovered topology: itself without a file, amended by
 /// a partial one, replaced by a full one, which must have as many ranks (else kInvalidArgument).
-/// Writes TIDEGATE_TOPO_DUMP_FILE if `dumps`, which one rank of a group says.
-Result<Topology> ApplySettings(const Config& config, const Topology& discovered, bool dumps);
+/// `members`: the file describes the job, of whose ranks the group has these; all that is known of
+/// the job is that it has no fewer ranks than `discovered`. Writes TIDEGATE_TOPO_DUMP_FILE if
+/// `dumps`, which one rank of a job says.
+Result<Topology> ApplySettings(const Config& config, const Topology& discovered, bool dumps,
+                               std::span<const int> members = {});
 
 /// Name of this process's node: `config.node_id`, else the boot id.
 Result<std::string> NodeIdentity(const Config& config, const std::string& root = "/");

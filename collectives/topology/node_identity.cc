@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "collectives/topology/discovery.h"
+#include "collectives/topology/subset.h"
 #include "collectives/topology/topology_json.h"
 #include "common/machine/machine.h"
 
@@ -43,14 +44,17 @@ Result<Placement> PlaceByIdentity(std::span<const std::string> identities) {
   return Placement::Make(node_of);
 }
 
-Result<Topology> ApplySettings(const Config& config, const Topology& discovered, bool dumps) {
+Result<Topology> ApplySettings(const Config& config, const Topology& discovered, bool dumps,
+                               std::span<const int> members) {
   Topology topology = discovered;
   if (!config.topo_file.empty()) {
     Result<Topology> read = LoadTopology(config.topo_file, {.discovered = &discovered});
     if (!read.ok())
       return Status(read.status().code(), "TIDEGATE_TOPO_FILE: " + read.status().message());
     topology = std::move(read).value();
-    if (topology.ranks() != discovered.ranks())
+    const bool fits = members.empty() ? topology.ranks() == discovered.ranks()
+                                      : topology.ranks() >= discovered.ranks();
+    if (!fits)
       return Status(StatusCode::kInvalidArgument,
                     "TIDEGATE_TOPO_FILE: " + config.topo_file + " describes " +
                         std::to_string(topology.ranks()) + " ranks, the group has " +
@@ -61,6 +65,7 @@ Result<Topology> ApplySettings(const Config& config, const Topology& discovered,
     if (Status status = DumpTopology(topology, config.topo_dump_file); !status.ok())
       return Status(status.code(), "TIDEGATE_TOPO_DUMP_FILE: " + status.message());
   }
+  if (!members.empty()) return SelectRanks(topology, members);
   return topology;
 }
 

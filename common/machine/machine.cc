@@ -210,4 +210,16 @@ std::string HostName() {
   return name;
 }
 
+std::string CpuModel(const std::string& root) {
+  std::ifstream stream(path(root) / "proc/cpuinfo");
+  for (std::string line; std::getline(stream, line);) {
+    const std::size_t colon = line.find(": ");
+    // "model name" on x86, "CPU part" where ARM has no name to show.
+    if (colon != std::string::npos &&
+        (line.starts_with("model name") || line.starts_with("CPU part")))
+      return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
 }  // namespace tidegate

@@ -31,4 +31,8 @@ Result<std::string> BootId(const std::string& root = "/");
 
 std::string HostName();
 
+/// What the first processor calls itself in /proc/cpuinfo, on one line; "unknown processor" if
+/// nothing does.
+std::string CpuModel(const std::string& root = "/");
+
 }  // namespace tidegate

@@ -42,6 +42,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "collectives/algorithms",
         "collectives/simulator",
     ),
+    "collectives/calibration": (*COMMON, "collectives/topology"),
     "collectives/kernels": COMMON,
     # Fingerprints name an operation and a dtype, whose types live in schedule and kernels.
     "collectives/transport": (*COMMON, "collectives/schedule", "collectives/kernels"),

@@ -44,6 +44,8 @@ TEST(ConfigTest, DefaultsAreThoseOfTheStruct) {
   EXPECT_EQ(config.value().topo_file, "");
   EXPECT_EQ(config.value().topo_dump_file, "");
   EXPECT_EQ(config.value().node_id, "");
+  EXPECT_TRUE(config.value().calibrate);
+  EXPECT_EQ(config.value().cache_dir, "");
   EXPECT_EQ(config.value().default_devices, "none");
 }
 
@@ -56,6 +58,8 @@ TEST(ConfigTest, ReadsEverySetting) {
                                       {"TIDEGATE_TOPO_FILE", "/etc/topo.json"},
                                       {"TIDEGATE_TOPO_DUMP_FILE", "dump.json"},
                                       {"TIDEGATE_NODE_ID", "rack-1:node_2.b"},
+                                      {"TIDEGATE_CALIBRATE", "0"},
+                                      {"TIDEGATE_CACHE_DIR", "/var/cache/tidegate"},
                                       {"TIDEGATE_DEFAULT", "cpu,cuda"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().debug, LogLevel::kTrace);
@@ -66,7 +70,18 @@ TEST(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.value().topo_file, "/etc/topo.json");
   EXPECT_EQ(config.value().topo_dump_file, "dump.json");
   EXPECT_EQ(config.value().node_id, "rack-1:node_2.b");
+  EXPECT_FALSE(config.value().calibrate);
+  EXPECT_EQ(config.value().cache_dir, "/var/cache/tidegate");
   EXPECT_EQ(config.value().default_devices, "cpu,cuda");
+}
+
+TEST(ConfigTest, TheCacheIsWhereTheUserKeepsCaches) {
+  EXPECT_EQ(Load({{"HOME", "/home/a"}}).value().cache_dir, "/home/a/.cache/tidegate");
+  EXPECT_EQ(Load({{"HOME", "/home/a"}, {"XDG_CACHE_HOME", "/c"}}).value().cache_dir, "/c/tidegate");
+  // The specification has relative paths ignored.
+  EXPECT_EQ(Load({{"HOME", "/home/a"}, {"XDG_CACHE_HOME", "c"}}).value().cache_dir,
+            "/home/a/.cache/tidegate");
+  EXPECT_EQ(Load({{"HOME", "/home/a"}, {"TIDEGATE_CACHE_DIR", "here"}}).value().cache_dir, "here");
 }
 
 TEST(ConfigTest, ANodeIdIsAShortName) {

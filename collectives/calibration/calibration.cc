@@ -1,0 +1,111 @@
+#include "collectives/calibration/calibration.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "common/json/json_view.h"
+#include "common/json/parse_json.h"
+#include "common/log.h"
+#include "common/machine/machine.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::int64_t kFormat = 1;
+constexpr std::size_t kMostFileBytes = 1 << 16;
+
+/// FNV-1a: file names need no more.
+std::uint64_t HashOf(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  return hash;
+}
+
+std::string PathIn(const std::string& cache, const std::string& key) {
+  char name[48];
+  std::snprintf(name, sizeof name, "calibration-%016llx.json",
+                static_cast<unsigned long long>(HashOf(key)));
+  return (std::filesystem::path(cache) / name).string();
+}
+
+/// As a whole or not at all: other processes read it meanwhile.
+Status Keep(const std::string& path, const std::string& text) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  const std::string draft = path + "." + std::to_string(getpid());
+  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file) std::filesystem::rename(draft, path, error);
+  if (file && !error) return Status();
+  const std::string why = file ? error.message() : "it cannot be written";
+  std::filesystem::remove(draft, error);
+  return Status(StatusCode::kInvalidArgument, path + ": " + why);
+}
+
+}  // namespace
+
+std::string MachineKey(int usable_cpus, const std::string& root) {
+  return HostName() + ", " + CpuModel(root) + ", " + std::to_string(usable_cpus) +
+         " processors, tidegate " TIDEGATE_VERSION;
+}
+
+std::string FormatCalibration(const std::string& key, const MachineRates& rates) {
+  const nlohmann::ordered_json text = {{"tidegate_calibration", kFormat},
+                                       {"machine", key},
+                                       {"copy_Bps", rates.copy_Bps},
+                                       {"memory_Bps", rates.memory_Bps},
+                                       {"signal_s", rates.signal_s}};
+  return text.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Result<MachineRates> ParseCalibration(std::string_view text, const std::string& key) {
+  const Result<nlohmann::json> json = ParseJson(text);
+  if (!json.ok()) return json.status();
+  const JsonView root(json.value());
+  TIDEGATE_RETURN_IF_ERROR(
+      root.CheckObject({"tidegate_calibration", "machine", "copy_Bps", "memory_Bps", "signal_s"}));
+  std::int64_t format = 0;
+  std::string machine;
+  MachineRates rates;
+  TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_calibration", format, kFormat, kFormat));
+  TIDEGATE_RETURN_IF_ERROR(root.Read("machine", machine));
+  TIDEGATE_RETURN_IF_ERROR(root.Read("copy_Bps", rates.copy_Bps));
+  TIDEGATE_RETURN_IF_ERROR(root.Read("memory_Bps", rates.memory_Bps));
+  TIDEGATE_RETURN_IF_ERROR(root.Read("signal_s", rates.signal_s));
+  if (machine != key) return root.at("machine").Bad("of another machine than \"" + key + "\"");
+  for (const char* const rate : {"copy_Bps", "memory_Bps"}) {
+    double value = 0;
+    TIDEGATE_RETURN_IF_ERROR(root.Read(rate, value));
+    if (!(value >= 1e6 && value <= 1e15)) return root.at(rate).Bad("is outside 1e6 to 1e15 byte/s");
+  }
+  if (!(rates.signal_s > 0 && rates.signal_s <= 1))
+    return root.at("signal_s").Bad("is outside 0 to 1 s");
+  return rates;
+}
+
+MachineRates CalibratedRates(const std::string& cache, const std::string& key,
+                             MachineRates (*measure)()) {
+  if (cache.empty()) return measure();
+  const std::string path = PathIn(cache, key);
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    const Result<std::string> text = ReadTextFile(path, kMostFileBytes);
+    const Result<MachineRates> kept =
+        text.ok() ? ParseCalibration(text.value(), key) : Result<MachineRates>(text.status());
+    if (kept.ok()) return kept.value();
+    Log(LogLevel::kWarn,
+        "calibration " + path + " is not used and made anew: " + kept.status().message());
+  }
+  const MachineRates rates = measure();
+  if (const Status status = Keep(path, FormatCalibration(key, rates)); !status.ok())
+    Log(LogLevel::kInfo, "the calibration cannot be kept, every process makes its own: " +
+                             status.message() + "; set TIDEGATE_CACHE_DIR");
+  return rates;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,109 @@
+#include "collectives/calibration/calibration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "collectives/calibration/measure.h"
+#include "common/machine/machine.h"
+
+namespace tidegate {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr MachineRates kRates{.copy_Bps = 5e9, .memory_Bps = 20e9, .signal_s = 3e-7};
+
+int measurements = 0;
+MachineRates CountedRates() {
+  ++measurements;
+  return kRates;
+}
+MachineRates OtherRates() { return {.copy_Bps = 1e9, .memory_Bps = 2e9, .signal_s = 1e-6}; }
+
+class CacheTest : public ::testing::Test {
+ protected:
+  CacheTest() { std::filesystem::remove_all(cache_); }
+  ~CacheTest() override { std::filesystem::remove_all(cache_); }
+
+  std::filesystem::path OnlyFile() const {
+    std::filesystem::path only;
+    for (const auto& entry : std::filesystem::directory_iterator(cache_)) {
+      EXPECT_TRUE(only.empty()) << "a draft was left behind: " << entry.path();
+      only = entry.path();
+    }
+    return only;
+  }
+
+  const std::string cache_ = ::testing::TempDir() + "tidegate-" + std::to_string(getpid()) + "/new";
+};
+
+TEST_F(CacheTest, AMachineIsMeasuredOnce) {
+  measurements = 0;
+  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
+  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
+  EXPECT_EQ(measurements, 1);
+  EXPECT_EQ(CalibratedRates(cache_, "a", OtherRates), kRates);
+}
+
+TEST_F(CacheTest, AnotherMachineOrVersionIsMeasuredAnew) {
+  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
+  EXPECT_EQ(CalibratedRates(cache_, "b", OtherRates), OtherRates());
+  EXPECT_EQ(CalibratedRates(cache_, "a", OtherRates), kRates);
+}
+
+TEST_F(CacheTest, ASpoiltFileIsMadeAnew) {
+  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
+  const std::filesystem::path file = OnlyFile();
+  for (const char* const bad : {"", "{", "{\"tidegate_calibration\": 1}"}) {
+    std::ofstream(file, std::ios::trunc) << bad;
+    EXPECT_EQ(CalibratedRates(cache_, "a", OtherRates), OtherRates()) << bad;
+    EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), OtherRates()) << "kept after: " << bad;
+  }
+}
+
+TEST_F(CacheTest, AFolderThatCannotBeMadeCostsOnlyTheMeasurement) {
+  EXPECT_EQ(CalibratedRates("/proc/none/cache", "a", CountedRates), kRates);
+  EXPECT_EQ(CalibratedRates("", "a", CountedRates), kRates);
+}
+
+TEST(CalibrationTest, IsReadBackAsWritten) {
+  EXPECT_EQ(ParseCalibration(FormatCalibration("a", kRates), "a").value(), kRates);
+}
+
+TEST(CalibrationTest, AbsurdFiguresAreRefusedByName) {
+  const auto complaint = [](MachineRates rates) {
+    return ParseCalibration(FormatCalibration("a", rates), "a").status().message();
+  };
+  EXPECT_THAT(complaint({.copy_Bps = 0}), HasSubstr("$.copy_Bps: is outside"));
+  EXPECT_THAT(complaint({.memory_Bps = 1e20}), HasSubstr("$.memory_Bps: is outside"));
+  EXPECT_THAT(complaint({.signal_s = -1}), HasSubstr("$.signal_s: is outside"));
+  EXPECT_THAT(ParseCalibration(FormatCalibration("b", kRates), "a").status().message(),
+              HasSubstr("of another machine than \"a\""));
+}
+
+TEST(CalibrationTest, TheKeyTellsHostProcessorsAndVersion) {
+  const std::string key = MachineKey(3);
+  EXPECT_THAT(key, HasSubstr(HostName()));
+  EXPECT_THAT(key, HasSubstr(CpuModel()));
+  EXPECT_THAT(key, HasSubstr("3 processors, tidegate "));
+  EXPECT_NE(key, MachineKey(4));
+}
+
+TEST(MeasureTest, FindsPlausibleRates) {
+  const MachineRates rates = MeasureMachine(2, 1);
+  // Far wider than any machine, so that only nonsense fails.
+  EXPECT_GT(rates.copy_Bps, 1e7);
+  EXPECT_LT(rates.copy_Bps, 1e13);
+  // All cores together move at least what one does, read and written.
+  EXPECT_GE(rates.memory_Bps, 2 * rates.copy_Bps);
+  EXPECT_GT(rates.signal_s, 1e-9);
+  EXPECT_LT(rates.signal_s, 1);
+}
+
+}  // namespace
+}  // namespace tidegate
