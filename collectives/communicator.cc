@@ -1,12 +1,14 @@
 #include "collectives/communicator.h"
 
-#include <limits>
 #include <utility>
 
 #include "collectives/communicator_impl.h"
 #include "collectives/generation_bootstrap.h"
 #include "collectives/interrupt.h"
+#include "collectives/plan_basis.h"
+#include "collectives/planned_choice.h"
 #include "collectives/planner/choices.h"
+#include "collectives/topology/fake_cluster.h"
 #include "collectives/transport/loopback/loopback.h"
 #include "collectives/transport/shm/shm_transport.h"
 #include "common/log.h"
@@ -15,39 +17,45 @@
 namespace tidegate {
 namespace {
 
+/// How a group plans, apart from the machine.
+struct PlanSettings {
+  AlgorithmChoices forced;
+  std::size_t slot_bytes = 0;
+};
+
 /// A rank alone shares nothing and never waits.
-Result<Attachment> AttachAlone(std::size_t stage_bytes) {
+Result<Attachment> AttachAlone(std::size_t stage_bytes, const PlanSettings& settings) {
+  static const std::string basis = FormatPlanBasis(
+      {{MakeFakeCluster(std::vector<int>{1}, {}).value(), LocalRates()}, std::nullopt});
+  Result<PlanChoice> plans = PlannedChoice(basis, 1, settings.forced, settings.slot_bytes);
+  TIDEGATE_RETURN_IF_ERROR(plans.status());
   const auto group = std::make_shared<LoopbackGroup>(1, stage_bytes);
   return Attachment{.transport = {group, &group->transport(0)},
                     .doorbell = std::make_shared<Doorbell>(),
                     .max_sleep = [] { return Nanoseconds(std::chrono::milliseconds(100)); },
-                    .oversubscribed = false};
+                    .oversubscribed = false,
+                    .plans = std::move(plans).value()};
 }
 
 Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
-                                      const std::shared_ptr<Bootstrap>& bootstrap) {
+                                      const std::shared_ptr<Bootstrap>& bootstrap,
+                                      const PlanSettings& settings) {
   const Result<std::shared_ptr<NodeService>> service = NodeService::Get();
   TIDEGATE_RETURN_IF_ERROR(service.status());
   Result<std::unique_ptr<ShmTransport>> attached = ShmTransport::Attach(options);
   TIDEGATE_RETURN_IF_ERROR(attached.status());
   const std::shared_ptr<ShmTransport> transport = std::move(attached).value();
+  Result<PlanChoice> plans =
+      PlannedChoice(transport->agreement(), options.ranks, settings.forced, settings.slot_bytes);
+  TIDEGATE_RETURN_IF_ERROR(plans.status());
   static const int cpus = UsableCpus();
   return Attachment{
       .transport = transport,
       .doorbell = {service.value(), &transport->doorbell()},
       .max_sleep = [transport] { return transport->max_sleep(); },
       .oversubscribed = options.ranks > cpus,
-      .leave_last_word = [transport, bootstrap] { transport->LeaveLastWord(*bootstrap); }};
-}
-
-AlgorithmTable TableFor(const AlgorithmChoices& choices) {
-  AlgorithmTable table = AlgorithmTable::Default();
-  for (const auto& [collective, name] : choices) {
-    table.Clear(collective);
-    table.Add(collective, std::numeric_limits<std::size_t>::max(),
-              FindAlgorithm(collective, name)->build);
-  }
-  return table;
+      .leave_last_word = [transport, bootstrap] { transport->LeaveLastWord(*bootstrap); },
+      .plans = std::move(plans).value()};
 }
 
 }  // namespace
@@ -60,11 +68,14 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     return Status(StatusCode::kInvalidArgument, "rank " + std::to_string(options.rank) +
                                                     " is outside [0, " +
                                                     std::to_string(options.ranks) + ")");
-  // All ranks of a group are on one node as yet.
   const Result<AlgorithmChoices> choices = ParseAlgorithmChoices(options.config.algo);
   TIDEGATE_RETURN_IF_ERROR(choices.status());
-  TIDEGATE_RETURN_IF_ERROR(CheckChoices(choices.value(), Placement::OneNode(options.ranks)));
-  if (options.global_ranks.empty()) {
+  // All ranks of a group are on one node, unless a file says otherwise.
+  if (options.config.topo_file.empty())
+    TIDEGATE_RETURN_IF_ERROR(CheckChoices(choices.value(), Placement::OneNode(options.ranks)));
+  const PlanSettings settings{choices.value(), options.config.stage_bytes / kStageSlots};
+  const std::vector<int> members(options.global_ranks.begin(), options.global_ranks.end());
+  if (members.empty()) {
     for (int rank = 0; rank < options.ranks; ++rank) options.global_ranks.push_back(rank);
     StatisticsRegistry::Process().SetRank(options.rank);
     SetLogRank(options.rank);
@@ -72,8 +83,8 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
   const std::size_t stage_bytes = options.config.stage_bytes;
   Membership membership;
   if (options.ranks == 1) {
-    membership.attach = [stage_bytes](TimePoint, const std::atomic<bool>&) {
-      return AttachAlone(stage_bytes);
+    membership.attach = [stage_bytes, settings](TimePoint, const std::atomic<bool>&) {
+      return AttachAlone(stage_bytes, settings);
     };
   } else {
     TIDEGATE_CHECK(options.bootstrap != nullptr);
@@ -81,29 +92,38 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
         GenerationBootstrap::Next(std::move(options.bootstrap), options.rank);
     if (!store.ok()) return store.status();
     const std::shared_ptr<Bootstrap> bootstrap = std::move(store).value();
-    TIDEGATE_RETURN_IF_ERROR(ShmTransport::AnnouncePresence(*bootstrap, options.rank));
+    TIDEGATE_RETURN_IF_ERROR(
+        ShmTransport::AnnouncePresence(*bootstrap, options.rank, options.config.node_id));
     const auto shm_options = [name = options.group_name, rank = options.rank, ranks = options.ranks,
-                              stage_bytes, bootstrap](TimePoint deadline) {
+                              stage_bytes, bootstrap, members,
+                              config = options.config](TimePoint deadline) {
       return ShmTransport::Options{.group_name = name,
                                    .rank = rank,
                                    .ranks = ranks,
                                    .stage_bytes = stage_bytes,
                                    .bootstrap = bootstrap.get(),
                                    .deadline = deadline,
-                                   .interrupted = Interrupted};
+                                   .interrupted = Interrupted,
+                                   .node_id = config.node_id,
+                                   .agreement = [config, ranks, members]() -> Result<std::string> {
+                                     const Result<PlanBasis> basis =
+                                         MakePlanBasis(config, ranks, members);
+                                     if (!basis.ok()) return basis.status();
+                                     return FormatPlanBasis(basis.value());
+                                   }};
     };
-    membership.attach = [shm_options, bootstrap](TimePoint deadline,
-                                                 const std::atomic<bool>& cancelled) {
+    membership.attach = [shm_options, bootstrap, settings](TimePoint deadline,
+                                                           const std::atomic<bool>& cancelled) {
       ShmTransport::Options attach_options = shm_options(deadline);
       attach_options.cancelled = &cancelled;
-      return AttachSharedMemory(attach_options, bootstrap);
+      return AttachSharedMemory(attach_options, bootstrap, settings);
     };
     membership.decline = [shm_options](const Status& reason) {
       ShmTransport::Decline(shm_options(kNoDeadline), reason);
     };
   }
   return std::shared_ptr<Communicator>(
-      CommunicatorImpl::Make(std::move(options), std::move(membership), TableFor(choices.value())));
+      CommunicatorImpl::Make(std::move(options), std::move(membership)));
 }
 
 }  // namespace tidegate

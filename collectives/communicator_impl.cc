@@ -19,28 +19,26 @@ CommunicatorImpl::Attached::Attached(std::string name, Attachment attachment,
                                      std::shared_ptr<GroupStatistics> statistics)
     : context(std::move(name), std::move(attachment), std::move(statistics)),
       lanes{Lane(context, 0, SteadyClock()), Lane(context, 1, SteadyClock())},
-      point_to_point(context, SteadyClock()) {
+      point_to_point(context, SteadyClock()),
+      plans(context.plans(), context.rank()) {
   static_assert(kLanes == 2);
 }
 
 std::shared_ptr<CommunicatorImpl> CommunicatorImpl::Make(CommunicatorOptions options,
-                                                         Membership membership,
-                                                         AlgorithmTable algorithms) {
+                                                         Membership membership) {
   const std::string stats_file = options.config.stats_file;
   std::shared_ptr<CommunicatorImpl> communicator(
-      new CommunicatorImpl(std::move(options), std::move(membership), std::move(algorithms)));
+      new CommunicatorImpl(std::move(options), std::move(membership)));
   ProcessRuntime::Get().Register(communicator, stats_file);
   return communicator;
 }
 
-CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Membership membership,
-                                   AlgorithmTable algorithms)
+CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Membership membership)
     : options_(std::move(options)),
       generation_(ForkGeneration()),
       statistics_(StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
       timeout_ns_(options_.timeout.count()),
-      membership_(std::move(membership)),
-      plans_(std::move(algorithms), options_.rank, options_.ranks) {}
+      membership_(std::move(membership)) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
   // Nothing is in flight: the progress engine holds what is. In a forked process the memory belongs
@@ -193,7 +191,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
       return FailedOperation(name, sequence() + 1, open);
     std::vector<const Schedule*> schedules;
     for (const CollectiveRequest& request : task->requests) {
-      const Result<const Schedule*> schedule = plans_.For(request);
+      const Result<const Schedule*> schedule = group->plans.For(request);
       if (!schedule.ok()) return FailedOperation(name, sequence() + 1, schedule.status());
       schedules.push_back(schedule.value());
     }

@@ -10,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/algorithms/algorithms.h"
 #include "collectives/communicator.h"
 #include "collectives/group_context.h"
 #include "collectives/lane.h"
@@ -37,8 +36,7 @@ class CommunicatorImpl final : public Communicator,
  public:
   /// `membership` is used once: to join at the first operation, or to decline without one. For
   /// Communicator::Create and tests.
-  static std::shared_ptr<CommunicatorImpl> Make(CommunicatorOptions options, Membership membership,
-                                                AlgorithmTable algorithms);
+  static std::shared_ptr<CommunicatorImpl> Make(CommunicatorOptions options, Membership membership);
   ~CommunicatorImpl() override;
 
   std::shared_ptr<Operation> Submit(std::vector<CollectiveRequest> requests,
@@ -71,9 +69,10 @@ class CommunicatorImpl final : public Communicator,
     GroupContext context;
     std::array<Lane, kLanes> lanes;
     PointToPoint point_to_point;
+    PlanBook plans;  ///< Guarded by submit_mutex_.
   };
 
-  CommunicatorImpl(CommunicatorOptions options, Membership membership, AlgorithmTable algorithms);
+  CommunicatorImpl(CommunicatorOptions options, Membership membership);
 
   Result<std::shared_ptr<Attached>> EnsureAttached(TimePoint deadline);
   Result<std::shared_ptr<Attached>> FinishAttaching(Result<Attachment> attachment);
@@ -103,7 +102,6 @@ class CommunicatorImpl final : public Communicator,
   std::atomic<std::thread::id> attaching_by_{};
 
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
-  PlanBook plans_;           // Guarded by submit_mutex_.
   std::vector<std::shared_ptr<Operation>> transfers_;  // Guarded by submit_mutex_.
   std::atomic<std::uint64_t> transfer_sequence_{0};    // Raised under submit_mutex_.
 

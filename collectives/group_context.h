@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/planned_choice.h"
 #include "collectives/statistics.h"
 #include "collectives/transport/memory_transport.h"
 #include "common/clock.h"
@@ -24,6 +25,7 @@ struct Attachment {
   bool oversubscribed = false;             ///< More ranks than cores.
   /// Tells ranks that have not come yet why the group failed; may be null.
   std::function<void()> leave_last_word = nullptr;
+  PlanChoice plans = {};
 };
 
 /// What the lanes and the point-to-point engine of one attached group share: its memory, its name,
@@ -40,6 +42,7 @@ class GroupContext {
   bool oversubscribed() const { return attachment_.oversubscribed; }
   const std::string& name() const { return name_; }
   GroupStatistics& statistics() const { return *statistics_; }
+  const PlanChoice& plans() const { return attachment_.plans; }
   int rank() const { return attachment_.transport->rank(); }
   int ranks() const { return attachment_.transport->ranks(); }
 

@@ -5,23 +5,28 @@
 
 #include "collectives/prepared_call.h"
 #include "collectives/verified_plans.h"
-#include "common/check.h"
 
 namespace tidegate {
 
 Result<const Schedule*> PlanBook::For(const CollectiveRequest& request) {
-  // The mean of integers is that of their exact sum, which partial sums of their type do not hold.
-  static const AlgorithmTable kOnePass = AlgorithmTable::Default();
-  const bool exact = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype);
-  const Algorithm* algorithm =
-      (exact ? kOnePass : algorithms_).Choose(request.collective, MessageBytes(request));
-  TIDEGATE_CHECK(algorithm != nullptr);
-  std::unique_ptr<Schedule>& schedule = schedules_[{request.collective, request.root, algorithm}];
+  const PlanRequest asked{
+      .collective = request.collective,
+      .bytes = MessageBytes(request),
+      .root = std::max(request.root, 0),
+      // The mean of integers is that of their exact sum, which partial sums of their type do not
+      // hold.
+      .in_one_pass = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype)};
+  const Result<const Algorithm*> algorithm = choice_.choose(asked);
+  if (!algorithm.ok()) return algorithm.status();
+  std::unique_ptr<Schedule>& schedule =
+      schedules_[{request.collective, request.root, algorithm.value()}];
   if (schedule == nullptr) {
-    const AlgorithmInput input{
-        .rank = rank_, .ranks = ranks_, .root = std::max(request.root, 0), .placement = nullptr};
-    auto made = std::make_unique<Schedule>((*algorithm)(input));
-    TIDEGATE_RETURN_IF_ERROR(EnsureVerified(*algorithm, input, *made));
+    const AlgorithmInput input{.rank = rank_,
+                               .ranks = choice_.placement.ranks(),
+                               .root = asked.root,
+                               .placement = &choice_.placement};
+    auto made = std::make_unique<Schedule>((*algorithm.value())(input));
+    TIDEGATE_RETURN_IF_ERROR(EnsureVerified(*algorithm.value(), input, *made));
     schedule = std::move(made);
   }
   return schedule.get();

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "collectives/algorithms/algorithms.h"
 #include "collectives/executor/request.h"
+#include "collectives/planned_choice.h"
 #include "common/status.h"
 
 namespace tidegate {
@@ -15,19 +15,17 @@ namespace tidegate {
 /// time.
 class PlanBook {
  public:
-  PlanBook(AlgorithmTable algorithms, int rank, int ranks)
-      : algorithms_(std::move(algorithms)), rank_(rank), ranks_(ranks) {}
+  PlanBook(PlanChoice choice, int rank) : choice_(std::move(choice)), rank_(rank) {}
 
   /// The program for a checked request; valid as long as the book. kInternal when its plan fails
-  /// verification (verified_plans.h).
+  /// verification (verified_plans.h), and what the choice says where it has none.
   Result<const Schedule*> For(const CollectiveRequest& request);
 
  private:
   using Key = std::tuple<Collective, int, const Algorithm*>;
 
-  const AlgorithmTable algorithms_;
+  const PlanChoice choice_;
   const int rank_;
-  const int ranks_;
   std::map<Key, std::unique_ptr<Schedule>> schedules_;
 };
 

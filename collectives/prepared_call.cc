@@ -12,6 +12,9 @@ namespace {
 /// Parts of a tensor start at multiples of this, so that kernels see aligned data where it was.
 constexpr std::size_t kPartAlignment = 64;
 
+/// Ranks differ legally in what they send.
+constexpr std::size_t kTypicalAllToAll = std::size_t{1} << 20;
+
 std::size_t TotalBytes(const std::vector<Block>& blocks) {
   std::size_t bytes = 0;
   for (const Block& block : blocks) bytes += block.bytes;
@@ -124,6 +127,8 @@ std::size_t MessageBytes(const CollectiveRequest& request) {
       return TotalBytes(request.inputs);
     case Collective::kAllGather:
       return TotalBytes(request.outputs);
+    case Collective::kAllToAll:
+      return kTypicalAllToAll;
     default:
       return std::max(LongestBytes(request.inputs), LongestBytes(request.outputs));
   }

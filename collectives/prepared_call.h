@@ -28,7 +28,8 @@ struct PreparedCall {
   std::size_t output_bytes = 0;  ///< What statistics count; of the input for reduce_scatter.
 };
 
-/// Bytes by which an algorithm is chosen: equal on all ranks that make the same call.
+/// Bytes by which an algorithm is chosen, as PlanRequest counts them: equal on all ranks that make
+/// the same call. all_to_all, whose sizes ranks do not share: a constant.
 std::size_t MessageBytes(const CollectiveRequest& request);
 
 /// Checks `request` against the table in request.h for `rank` of `ranks`: kInvalidArgument or

@@ -24,13 +24,16 @@ Verdicts& AllVerdicts() {
 
 Status EnsureVerified(const Algorithm& algorithm, const AlgorithmInput& input,
                       const Schedule& own) {
-  const std::string program = ToText(own);
+  const Placement placement =
+      input.placement != nullptr ? *input.placement : Placement::OneNode(input.ranks);
+  std::string program = ToText(own);
+  // On other nodes, ranks with the same program may have other peers.
+  for (int rank = 0; placement.nodes() > 1 && rank < placement.ranks(); ++rank)
+    program += ' ' + std::to_string(placement.node_of(rank));
   Verdicts& verdicts = AllVerdicts();
   const std::lock_guard lock(verdicts.mutex);
   const auto [entry, is_new] = verdicts.of_program.try_emplace(program);
   if (!is_new) return entry->second;
-  const Placement placement =
-      input.placement != nullptr ? *input.placement : Placement::OneNode(input.ranks);
   const Status verdict = VerifyPlan(own.collective, placement, input.root,
                                     algorithm.Programs(input), algorithm.ClaimsFor(input));
   if (!verdict.ok())

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -96,28 +95,5 @@ struct NamedAlgorithm {
 const std::vector<NamedAlgorithm>& AllAlgorithms();
 /// Null when there is none of this name.
 const NamedAlgorithm* FindAlgorithm(Collective collective, std::string_view name);
-
-/// The algorithms that a communicator may run: per collective an ordered list of (largest message
-/// in bytes, algorithm); the first whose limit is not exceeded is taken. Not thread-safe while it
-/// is being changed.
-class AlgorithmTable {
- public:
-  /// The table that ships.
-  static AlgorithmTable Default();
-
-  /// Makes `algorithm` the one for messages of at most `max_bytes` that no earlier entry serves.
-  void Add(Collective collective, std::size_t max_bytes, Algorithm algorithm);
-  /// Forgets the entries of `collective`.
-  void Clear(Collective collective);
-  /// Null when nothing serves the request. Valid until the table changes.
-  const Algorithm* Choose(Collective collective, std::size_t bytes) const;
-
- private:
-  struct Entry {
-    std::size_t max_bytes;
-    Algorithm algorithm;
-  };
-  std::map<Collective, std::vector<Entry>> entries_;
-};
 
 }  // namespace tidegate

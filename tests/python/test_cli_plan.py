@@ -147,11 +147,6 @@ def test_bad_input_is_one_line(capsys: Capture, arguments: tuple[str, ...], comp
     assert complaint in complaint_of(capsys, 2, "plan", *words, "--fake", "2x2")
 
 
-def test_what_no_algorithm_serves_is_a_failure(capsys: Capture) -> None:
-    complaint = complaint_of(capsys, 1, "plan", "gather", "1M", "--fake", "2x2")
-    assert "no algorithm serves gather on 2 nodes" in complaint
-
-
 def test_steps_as_json_are_the_schedule_alone(capsys: Capture) -> None:
     text = output_of(
         capsys, *("plan", "all_gather", "1M", "--fake", "1x2", "--steps", "0", "--json")

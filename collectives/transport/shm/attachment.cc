@@ -27,6 +27,7 @@ constexpr Nanoseconds kPresenceTimeout = std::chrono::milliseconds(10);
 constexpr Nanoseconds kPresenceGlance = std::chrono::milliseconds(1);
 constexpr int kRetryMilliseconds = 20;
 
+constexpr char kAgreementKey[] = "agreement";
 constexpr char kCreatorKey[] = "creator";
 constexpr char kLastWordKey[] = "last_word";
 
@@ -85,7 +86,7 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Run() {
   Result<std::shared_ptr<NodeService>> service = NodeService::Get();
   if (!service.ok()) return service.status();
   service_ = std::move(service).value();
-  Result<ProcessIdentity> self = ThisProcess();
+  Result<ProcessIdentity> self = ThisProcess(options_.node_id);
   if (!self.ok()) return self.status();
   self_ = std::move(self).value();
 
@@ -121,8 +122,14 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
     Result<Mapping> mapping = Mapping::Map(fd, layout_.total_bytes());
     if (!mapping.ok()) return mapping.status();
     ShmTransport::Initialise(mapping.value().data(), layout_);
-    return std::unique_ptr<ShmTransport>(new ShmTransport(
+    std::unique_ptr<ShmTransport> made(new ShmTransport(
         options_, layout_, service_, std::move(segment).value(), std::move(mapping).value()));
+    if (options_.agreement) {
+      Result<std::string> agreement = options_.agreement();
+      if (!agreement.ok()) return agreement.status();
+      made->agreement_ = std::move(agreement).value();
+    }
+    return made;
   };
   Result<std::unique_ptr<ShmTransport>> transport = make();
   if (!transport.ok()) {
@@ -136,6 +143,9 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
   made.offer_ = description.key;
   service_->Offer(description.key, made.segment_.get());
   made.PublishRecord(self_.pid, self_.host, service_->address());
+  // Before the description, so that whoever has that finds this.
+  if (options_.agreement)
+    TIDEGATE_RETURN_IF_ERROR(options_.bootstrap->Set(kAgreementKey, made.agreement_));
   TIDEGATE_RETURN_IF_ERROR(options_.bootstrap->Set(kSegmentKey, Encode(description)));
   return transport;
 }
@@ -147,7 +157,14 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Join() {
   Result<UniqueFd> segment = FetchSegment(description.value());
   if (!segment.ok()) return segment.status();
   Result<std::unique_ptr<ShmTransport>> transport = MapSegment(std::move(segment).value());
-  if (transport.ok()) transport.value()->PublishRecord(self_.pid, self_.host, service_->address());
+  if (!transport.ok()) return transport;
+  if (options_.agreement) {
+    Result<std::string> agreement =
+        options_.bootstrap->Get(kAgreementKey, TimeLeft(options_.deadline));
+    if (!agreement.ok()) return agreement.status();
+    transport.value()->agreement_ = std::move(agreement).value();
+  }
+  transport.value()->PublishRecord(self_.pid, self_.host, service_->address());
   return transport;
 }
 

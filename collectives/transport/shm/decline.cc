@@ -81,7 +81,7 @@ void ShmTransport::MarkLeft(std::byte* base, const SegmentLayout& layout, int ra
 }
 
 void ShmTransport::Decline(const Options& options, const Status& reason) {
-  const Result<ProcessIdentity> self = ThisProcess();
+  const Result<ProcessIdentity> self = ThisProcess(options.node_id);
   if (options.ranks == 1 || !self.ok()) return;
   Presence presence{.identity = self.value(), .left = reason.ok(), .failure = Status()};
   if (!reason.ok()) {

@@ -46,7 +46,7 @@ std::uint64_t Inode(const char* path) {
 
 std::uint64_t StartTimeOf(pid_t pid) { return ReadStat(pid).start_time; }
 
-Result<ProcessIdentity> ThisProcess() {
+Result<ProcessIdentity> ThisProcess(const std::string& node_id) {
   Result<std::string> boot_id = BootId();
   if (!boot_id.ok()) return boot_id.status();
   return ProcessIdentity{.boot_id = std::move(boot_id).value(),
@@ -54,7 +54,8 @@ Result<ProcessIdentity> ThisProcess() {
                          .network_namespace = Inode("/proc/self/ns/net"),
                          .pid = getpid(),
                          .start_time = StartTimeOf(getpid()),
-                         .host = HostName()};
+                         .host = HostName(),
+                         .node_id = node_id};
 }
 
 std::shared_ptr<Process> Process::Watch(pid_t pid, std::uint64_t start_time, OpenFunction open) {

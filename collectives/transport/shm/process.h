@@ -22,9 +22,10 @@ struct ProcessIdentity {
   pid_t pid = 0;
   std::uint64_t start_time = 0;  ///< Clock ticks from boot to the start; 0: not known.
   std::string host;              ///< For messages.
+  std::string node_id = {};      ///< A name given by the user, which sets nodes apart.
 };
 
-Result<ProcessIdentity> ThisProcess();
+Result<ProcessIdentity> ThisProcess(const std::string& node_id = {});
 
 /// Start time of a process, 0 when it cannot be read.
 std::uint64_t StartTimeOf(pid_t pid);

@@ -60,6 +60,7 @@ std::string EncodeIdentity(const ProcessIdentity& identity) {
   Append(text, "pid", identity.pid);
   Append(text, "start_time", identity.start_time);
   Append(text, "host", identity.host);
+  Append(text, "node_id", identity.node_id);
   return text;
 }
 
@@ -69,7 +70,8 @@ ProcessIdentity ReadIdentity(Fields& fields) {
           .network_namespace = fields.Number<std::uint64_t>("network_namespace"),
           .pid = fields.Number<pid_t>("pid"),
           .start_time = fields.Number<std::uint64_t>("start_time"),
-          .host = fields.Text("host")};
+          .host = fields.Text("host"),
+          .node_id = fields.Text("node_id")};
 }
 
 Status NotOurs(const char* what) {
@@ -189,6 +191,12 @@ Status CheckSameNode(const ProcessIdentity& theirs, int their_rank, const Proces
     return Status(StatusCode::kUnsupported,
                   them + " is on another machine than " + us +
                       "; groups across nodes need a build with the UCX transport");
+  if (theirs.node_id != ours.node_id)
+    return Status(StatusCode::kUnsupported,
+                  them + " has TIDEGATE_NODE_ID=" + theirs.node_id + " and " + us + " has \"" +
+                      ours.node_id +
+                      "\", so that they are on different nodes; groups across nodes "
+                      "need a build with the UCX transport");
   const auto differ = [](std::uint64_t a, std::uint64_t b) { return a != 0 && b != 0 && a != b; };
   const char* const space = differ(theirs.network_namespace, ours.network_namespace) ? "network"
                             : differ(theirs.pid_namespace, ours.pid_namespace)       ? "pid"

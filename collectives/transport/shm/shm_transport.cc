@@ -46,8 +46,8 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::Attach(const Options& option
   return ShmAttachment(options).Run();
 }
 
-Status ShmTransport::AnnouncePresence(Bootstrap& bootstrap, int rank) {
-  const Result<ProcessIdentity> self = ThisProcess();
+Status ShmTransport::AnnouncePresence(Bootstrap& bootstrap, int rank, const std::string& node_id) {
+  const Result<ProcessIdentity> self = ThisProcess(node_id);
   if (!self.ok()) return self.status();
   return bootstrap.Set(PresenceKey(rank),
                        Encode(Presence{.identity = self.value(), .left = false, .failure = {}}));

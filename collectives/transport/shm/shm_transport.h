@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,6 +45,11 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
     bool (*interrupted)() = nullptr;  ///< May be null; polled while blocking: true gives up.
     /// May be null; polled likewise: true gives up because the group was aborted meanwhile.
     const std::atomic<bool>* cancelled = nullptr;
+    /// TIDEGATE_NODE_ID: ranks of other names are on other nodes. Empty is a name, too.
+    std::string node_id = {};
+    /// Asked by the rank that makes the segment alone, for what all ranks are to go by; fails the
+    /// group if it fails. May be empty.
+    std::function<Result<std::string>()> agreement = nullptr;
   };
 
   /// Blocks on the bootstrap and on the rank that makes the segment. kTimeout at the deadline,
@@ -54,7 +60,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
 
   /// Tells the peers which process `rank` is before it attaches, so that they notice its death: one
   /// Set, no thread, no memory.
-  static Status AnnouncePresence(Bootstrap& bootstrap, int rank);
+  static Status AnnouncePresence(Bootstrap& bootstrap, int rank, const std::string& node_id = {});
 
   /// Tells the ranks that are in the group, or still come, that this rank will not come: `reason`
   /// ok: it left in an orderly way, as if it had attached and left; otherwise the group fails for
@@ -75,6 +81,9 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   Status CommitPair(int peer, bool sends) override;
   /// Rings every linked peer's doorbell and, once the group has failed, this process's own.
   void WakePeers() override;
+
+  /// What Options::agreement said on the rank that made the segment; empty if it had none.
+  const std::string& agreement() const { return agreement_; }
 
   /// Longest sleep of a waiter, a net under what no doorbell announces: short while ranks are
   /// missing.
@@ -112,6 +121,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   const std::shared_ptr<NodeService> service_;
   const UniqueFd segment_;
   const Mapping mapping_;
+  std::string agreement_;
   std::optional<SegmentKey> offer_;
   CommittedRanges committed_[kLanes];
   std::mutex pairs_mutex_;

@@ -17,7 +17,7 @@ namespace tidegate {
 // Magic and version lead every message of every version.
 
 inline constexpr std::uint64_t kWireMagic = 0x7464677477697265;  // "tdgtwire"
-inline constexpr std::uint32_t kWireVersion = 1;
+inline constexpr std::uint32_t kWireVersion = 2;
 
 /// Names what a process offers to those who were told of it; random, so that it cannot be guessed
 /// or mistaken for that of another job.

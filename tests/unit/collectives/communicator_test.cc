@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorTest, ::testing::Values(1, 2, 3, 4, 
 INSTANTIATE_TEST_SUITE_P(Ranks, PointToPointTest, ::testing::Values(2, 3, 4, 5, 8));
 
 TEST(AlgorithmRegistrationTest, ANewAlgorithmRunsOnTheSameExecutor) {
-  AlgorithmTable table = AlgorithmTable::Default();
+  testing::AlgorithmTable table = testing::AlgorithmTable::Default();
   table.Clear(Collective::kAllGather);
   table.Add(Collective::kAllGather, std::size_t{1} << 40, AllGatherBothWays);
   for (const int ranks : {1, 2, 3, 4, 5}) {
@@ -104,7 +104,7 @@ TEST(AlgorithmRegistrationTest, ANewAlgorithmRunsOnTheSameExecutor) {
 }
 
 TEST(AlgorithmRegistrationTest, WhatFailsItsVerificationIsNotRun) {
-  AlgorithmTable table = AlgorithmTable::Default();
+  testing::AlgorithmTable table = testing::AlgorithmTable::Default();
   table.Clear(Collective::kAllGather);
   table.Add(Collective::kAllGather, std::size_t{1} << 40, [](const AlgorithmInput& input) {
     Schedule schedule = FindAlgorithm(Collective::kAllGather, "direct")->build(input);
@@ -332,7 +332,7 @@ TEST(CommunicatorOrderTest, ACoalescedCallWhoseLaterMemberDiffersWritesNothing) 
 
 TEST(CommunicatorEndTest, EverySubmitThatRacesWithShutdownCompletes) {
   for (int round = 0; round < 200; ++round) {
-    LocalGroup group(2, 60s, AlgorithmTable::Default(), /*shutdown_timeout=*/1ms);
+    LocalGroup group(2, 60s, testing::AlgorithmTable::Default(), /*shutdown_timeout=*/1ms);
     std::thread other([&] { group[0].Shutdown(); });
     const auto barrier = group[0].Submit({Barrier()}, {.async = true});
     std::vector<std::int32_t> values(4);
@@ -345,7 +345,7 @@ TEST(CommunicatorEndTest, EverySubmitThatRacesWithShutdownCompletes) {
 }
 
 TEST(CommunicatorEndTest, AbortEndsAShutdownThatWaits) {
-  LocalGroup group(2, 60s, AlgorithmTable::Default(), /*shutdown_timeout=*/60s);
+  LocalGroup group(2, 60s, testing::AlgorithmTable::Default(), /*shutdown_timeout=*/60s);
   const auto barrier = group[0].Submit({Barrier()}, {.async = true});
   std::thread shutdown([&] { group[0].Shutdown(); });
   group[0].Abort("the test says so");

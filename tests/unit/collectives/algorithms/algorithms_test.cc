@@ -9,24 +9,6 @@ const Algorithm& Named(Collective collective, std::string_view name) {
   return FindAlgorithm(collective, name)->build;
 }
 
-TEST(AlgorithmTableTest, TakesTheFirstAlgorithmWhoseLimitHolds) {
-  AlgorithmTable table;
-  table.Add(Collective::kAllReduce, 100, AllReduceOneShot);
-  table.Add(Collective::kAllReduce, 1000, Named(Collective::kAllReduce, "ring"));
-  const AlgorithmInput input{.rank = 1, .ranks = 3};
-  EXPECT_EQ((*table.Choose(Collective::kAllReduce, 100))(input).name, "one_shot");
-  EXPECT_EQ((*table.Choose(Collective::kAllReduce, 101))(input).name, "ring");
-  EXPECT_EQ(table.Choose(Collective::kAllReduce, 1001), nullptr);
-  EXPECT_EQ(table.Choose(Collective::kBroadcast, 1), nullptr);
-}
-
-TEST(AlgorithmTableTest, DefaultServesEveryCollectiveAtEverySize) {
-  const AlgorithmTable table = AlgorithmTable::Default();
-  for (int collective = 0; collective <= static_cast<int>(Collective::kBarrier); ++collective)
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1} << 45})
-      EXPECT_NE(table.Choose(static_cast<Collective>(collective), bytes), nullptr);
-}
-
 TEST(AlgorithmsTest, StepsGrowWithRanksNotWithTheMessage) {
   EXPECT_LT(Named(Collective::kAllGather, "direct")({.rank = 3, .ranks = 64}).steps.size(),
             3u * 64u);

@@ -30,7 +30,7 @@ TEST_P(AlgorithmsRunTest, EveryAlgorithmIsRightOnEveryPlacement) {
   for (const NamedPlacement& placed : PlacementsOf(ranks)) {
     for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
       if (!algorithm.serves(placed.placement)) continue;
-      AlgorithmTable table;
+      testing::AlgorithmTable table;
       table.Add(algorithm.collective, std::size_t{1} << 40, algorithm.build);
       std::vector<CollectiveCase> cases;
       // Small chunks, so that there are many.

@@ -9,6 +9,7 @@
 #include "collectives/executor/execution.h"
 #include "collectives/prepared_call.h"
 #include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/algorithm_table.h"
 
 namespace tidegate {
 namespace {
@@ -30,7 +31,7 @@ class DisagreementTest : public ::testing::Test {
                                                 {output_.data() + 8, 8},
                                                 {output_.data() + 16, 8},
                                                 {output_.data() + 24, 8}}};
-    static const AlgorithmTable kTable = AlgorithmTable::Default();
+    static const testing::AlgorithmTable kTable = testing::AlgorithmTable::Default();
     const Algorithm* algorithm = kTable.Choose(Collective::kAllGather, MessageBytes(request));
     schedule_ = (*algorithm)({.rank = 0, .ranks = kRanks, .root = 0});
     call_ = Prepare(request, schedule_, sequence, kStageBytes, 1 << 30);

@@ -32,7 +32,9 @@ TEST_P(ExecutionTest, EveryCollectiveIsRightInOrderWhateverTheTiming) {
   const int ranks = GetParam();
   for (std::uint32_t seed = 1; seed <= 3; ++seed) {
     Adversary adversary(ranks, seed, kStageBytes);
-    EXPECT_EQ(adversary.Run(AllCases(ranks, kChunkElements, seed), AlgorithmTable::Default()), "");
+    EXPECT_EQ(
+        adversary.Run(AllCases(ranks, kChunkElements, seed), testing::AlgorithmTable::Default()),
+        "");
   }
 }
 
@@ -44,13 +46,13 @@ TEST_P(ExecutionTest, SequencesInRandomOrderReuseSlotsSafely) {
     std::shuffle(cases.begin(), cases.end(), random);
     cases.resize(std::min<std::size_t>(cases.size(), 12));
     Adversary adversary(ranks, seed, kStageBytes);
-    ASSERT_EQ(adversary.Run(cases, AlgorithmTable::Default()), "") << "seed " << seed;
+    ASSERT_EQ(adversary.Run(cases, testing::AlgorithmTable::Default()), "") << "seed " << seed;
   }
 }
 
 TEST_P(ExecutionTest, OneShotAndTwoShotAllReduceGiveEqualResults) {
   const int ranks = GetParam();
-  AlgorithmTable table;
+  testing::AlgorithmTable table;
   for (const char* name : {"one_shot", "direct"}) {
     table.Clear(Collective::kAllReduce);
     table.Add(Collective::kAllReduce, std::size_t{1} << 40,
@@ -73,7 +75,7 @@ class MismatchTest : public ::testing::Test {
     const auto i = static_cast<std::size_t>(rank);
     memory_[i] = std::make_unique<CaseMemory>(test_case);
     const CollectiveRequest request = memory_[i]->RequestFor(rank);
-    static const AlgorithmTable kTable = AlgorithmTable::Default();
+    static const testing::AlgorithmTable kTable = testing::AlgorithmTable::Default();
     const Algorithm* algorithm = kTable.Choose(request.collective, 1);
     schedules_[i] = (*algorithm)({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
     calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, 1 << 30);

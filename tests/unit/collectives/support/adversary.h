@@ -11,6 +11,7 @@
 #include "collectives/executor/execution.h"
 #include "collectives/prepared_call.h"
 #include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/algorithm_table.h"
 #include "tests/unit/collectives/support/collective_case.h"
 
 namespace tidegate::testing {

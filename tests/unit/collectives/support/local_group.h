@@ -9,6 +9,7 @@
 
 #include "collectives/communicator_impl.h"
 #include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/algorithm_table.h"
 
 namespace tidegate::testing {
 
@@ -31,14 +32,15 @@ class LocalGroup {
       options.config.shutdown_timeout = shutdown_timeout;
       ranks_.push_back(CommunicatorImpl::Make(
           std::move(options),
-          Membership{[this, rank](TimePoint, const std::atomic<bool>&) -> Result<Attachment> {
+          Membership{[this, rank, plans = table.ForGroup(ranks)](
+                         TimePoint, const std::atomic<bool>&) -> Result<Attachment> {
             return Attachment{
                 .transport = {group_, &group_->transport(rank)},
                 .doorbell = doorbell_,
                 .max_sleep = [] { return Nanoseconds(std::chrono::milliseconds(100)); },
-                .oversubscribed = true};
-          }},
-          table));
+                .oversubscribed = true,
+                .plans = plans};
+          }}));
     }
   }
 

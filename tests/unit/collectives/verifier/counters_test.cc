@@ -53,7 +53,7 @@ TEST_P(VerifierCountersTest, AndClaimsAreThoseOfAnExecution) {
   for (const NamedPlacement& placed : PlacementsOf(ranks)) {
     for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
       if (!algorithm.serves(placed.placement)) continue;
-      AlgorithmTable table;
+      testing::AlgorithmTable table;
       table.Add(algorithm.collective, std::size_t{1} << 40, algorithm.build);
       std::vector<std::uint64_t> counted(static_cast<std::size_t>(ranks), 0);
       // What the algorithm claims, and what it puts inside nodes.

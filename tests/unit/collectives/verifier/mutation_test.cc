@@ -88,7 +88,7 @@ Status VerifyGroup(const Plan& plan, const std::vector<Schedule>& group) {
 /// sizes drawn by `seed`; empty when it is right.
 std::string Execute(const Plan& plan, const std::vector<Schedule>& group, std::uint32_t seed) {
   const int ranks = plan.placed->placement.ranks();
-  AlgorithmTable table;
+  testing::AlgorithmTable table;
   table.Add(plan.collective, std::size_t{1} << 40, [&](const AlgorithmInput& input) {
     return group[static_cast<std::size_t>(input.rank)];
   });

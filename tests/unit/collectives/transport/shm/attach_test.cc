@@ -205,6 +205,57 @@ TEST(AttachTest, RanksMustAgreeOnTheStage) {
                "expects 2 and 4096");
 }
 
+TEST(AttachTest, AllGoByWhatTheFirstRankSays) {
+  const TestGroup group(3);
+  Board board;
+  std::vector<std::unique_ptr<RankProcess>> children;
+  const std::vector<int> order = {1, 0, 2};
+  for (int rank = 0; rank < 3; ++rank) {
+    children.push_back(std::make_unique<RankProcess>([&, rank] {
+      group.Announce(rank);
+      const auto turn = std::find(order.begin(), order.end(), rank) - order.begin();
+      ASSERT_TRUE(board.Await(0, turn));
+      FileBootstrap bootstrap(group.path());
+      ShmTransport::Options options = group.Options(rank, bootstrap);
+      options.agreement = [&]() -> Result<std::string> {
+        board[1].fetch_add(1);
+        return "as rank " + std::to_string(rank) + " says\n";
+      };
+      const Result<std::unique_ptr<ShmTransport>> transport = ShmTransport::Attach(options);
+      board[0].fetch_add(1);
+      ASSERT_TRUE(transport.ok()) << transport.status().message();
+      EXPECT_EQ(transport.value()->agreement(), "as rank 1 says\n");
+      ASSERT_TRUE(board.Await(0, 3));
+    }));
+  }
+  for (const auto& child : children) EXPECT_TRUE(child->Succeeded());
+  EXPECT_EQ(board[1].load(), 1) << "ranks that were asked";
+}
+
+TEST(AttachTest, WhyThereIsNoAgreementIsToldToAll) {
+  ExpectStatus(
+      AttachAfter(
+          [](const TestGroup& group) {
+            FileBootstrap bootstrap(group.path());
+            ShmTransport::Options options = group.Options(0, bootstrap);
+            options.agreement = [] {
+              return Result<std::string>(Status(StatusCode::kInvalidArgument, "a bad file"));
+            };
+            ExpectStatus(ShmTransport::Attach(options).status(), StatusCode::kInvalidArgument,
+                         "a bad file");
+          },
+          [](ShmTransport::Options& options) {
+            options.agreement = [] { return Result<std::string>(std::string()); };
+          }),
+      StatusCode::kInvalidArgument, "a bad file");
+}
+
+TEST(AttachTest, RanksOfDifferentlyNamedNodesAreRefused) {
+  ExpectStatus(AttachAfter([](const TestGroup& group) { group.Attach(0); },
+                           [](ShmTransport::Options& options) { options.node_id = "b"; }),
+               StatusCode::kUnsupported, "TIDEGATE_NODE_ID");
+}
+
 TEST(AttachTest, RefusesAnotherMachine) {
   ExpectStatus(AttachAfter([](const TestGroup& group) {
                  OfferSegment(group, kGoodBytes, nullptr, [](SegmentDescription& description) {

@@ -1,4 +1,5 @@
 #include "collectives/transport/shm/rendezvous.h"
+#include "collectives/transport/shm/wire.h"
 
 #include <gtest/gtest.h>
 
@@ -93,10 +94,12 @@ TEST(RendezvousTest, NumbersMustBeNumbers) {
 
 TEST(RendezvousTest, AnotherVersionIsNamed) {
   std::string text = Encode(AnyDescription());
-  text.replace(text.find("version=1"), 9, "version=2");
+  const std::string ours = "version=" + std::to_string(kWireVersion);
+  text.replace(text.find(ours), ours.size(), "version=99");
   const Status status = ParseSegmentDescription(text).status();
   EXPECT_EQ(status.code(), StatusCode::kMismatch);
-  EXPECT_NE(status.message().find("version 2, this build speaks 1"), std::string::npos)
+  EXPECT_NE(status.message().find("version 99, this build speaks " + std::to_string(kWireVersion)),
+            std::string::npos)
       << status.message();
 }
 

@@ -1,0 +1,133 @@
+#include "collectives/plan_basis.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "collectives/calibration/calibration.h"
+#include "collectives/calibration/measure.h"
+#include "collectives/topology/discovery.h"
+#include "collectives/topology/fake_cluster.h"
+#include "collectives/topology/topology_json.h"
+#include "common/json/json_view.h"
+#include "common/json/parse_json.h"
+#include "common/log.h"
+#include "common/machine/machine.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::int64_t kFormat = 1;
+
+/// Looked at once: hwloc takes milliseconds.
+const Result<MachineFacts>& ThisMachine() {
+  static const Result<MachineFacts> facts = ReadMachine(SystemSources());
+  return facts;
+}
+
+MachineRates MeasureThisMachine() { return MeasureMachine(UsableCpus(), NumaNodes()); }
+
+const MachineRates& MeasuredRates(const std::string& cache) {
+  static const MachineRates rates =
+      CalibratedRates(cache, MachineKey(UsableCpus()), MeasureThisMachine);
+  return rates;
+}
+
+Result<Topology> Discover(int ranks, const MachineRates& rates) {
+  const std::vector<RankSite> sites(static_cast<std::size_t>(ranks));
+  const Result<MachineFacts>& facts = ThisMachine();
+  Result<Topology> described =
+      facts.ok() ? DescribeMachine(facts.value(), "node0", sites, UsableCpus(), rates)
+                 : Result<Topology>(facts.status());
+  if (described.ok()) return described;
+  Log(LogLevel::kInfo,
+      "this machine does not show what it is made of, and is planned for as a "
+      "plain one: " +
+          described.status().message());
+  const std::vector<int> one_node = {ranks};
+  return MakeFakeCluster(
+      one_node, {.intra_latency_s = rates.signal_s, .intra_bandwidth_Bps = rates.copy_Bps});
+}
+
+Result<MachineModel> Model(const Config& config, int ranks, std::span<const int> members,
+                           const MachineRates& rates, bool dumps) {
+  const int described = members.empty() ? ranks : *std::ranges::max_element(members) + 1;
+  // A group needs no more ranks described than it has, unless a file speaks of all.
+  const bool by_job = !members.empty() && !config.topo_file.empty();
+  const Result<Topology> discovered = Discover(by_job ? described : ranks, rates);
+  if (!discovered.ok()) return discovered.status();
+  Result<Topology> topology =
+      ApplySettings(config, discovered.value(), dumps, by_job ? members : std::span<const int>());
+  if (!topology.ok()) return topology.status();
+  const double share = std::min(1.0, static_cast<double>(UsableCpus()) / ranks);
+  // A copy reads as many bytes as it writes.
+  return MachineModel{
+      std::move(topology).value(),
+      {.core_Bps = 2 * rates.copy_Bps * share, .memory_Bps = rates.memory_Bps * NumaNodes()}};
+}
+
+nlohmann::json ToJson(const MachineModel& model) {
+  nlohmann::json json;
+  json["topology"] = nlohmann::json::parse(FormatTopology(model.topology));
+  // What JSON cannot say is left out.
+  if (std::isfinite(model.rates.core_Bps)) json["core_Bps"] = model.rates.core_Bps;
+  if (std::isfinite(model.rates.memory_Bps)) json["memory_Bps"] = model.rates.memory_Bps;
+  return json;
+}
+
+Result<MachineModel> ReadModel(const JsonView& view) {
+  TIDEGATE_RETURN_IF_ERROR(view.CheckObject({"topology", "core_Bps", "memory_Bps"}));
+  LocalRates rates;
+  TIDEGATE_RETURN_IF_ERROR(view.ReadOptional("core_Bps", rates.core_Bps));
+  TIDEGATE_RETURN_IF_ERROR(view.ReadOptional("memory_Bps", rates.memory_Bps));
+  if (!(rates.core_Bps > 0) || !(rates.memory_Bps > 0)) return view.Bad("has a rate below 0");
+  if (!view.has("topology")) return view.Bad("has no topology");
+  Result<Topology> topology = ParseTopology(view.at("topology").json().dump());
+  if (!topology.ok()) return topology.status();
+  return MachineModel{std::move(topology).value(), rates};
+}
+
+}  // namespace
+
+Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members) {
+  const bool dumps = members.empty();
+  Result<MachineModel> declared =
+      Model(config, ranks, members, MachineRates(), dumps && !config.calibrate);
+  if (!declared.ok()) return declared.status();
+  PlanBasis basis{std::move(declared).value(), std::nullopt};
+  if (!config.calibrate) return basis;
+  Result<MachineModel> calibrated =
+      Model(config, ranks, members, MeasuredRates(config.cache_dir), dumps);
+  if (!calibrated.ok()) return calibrated.status();
+  basis.calibrated = std::move(calibrated).value();
+  return basis;
+}
+
+std::string FormatPlanBasis(const PlanBasis& basis) {
+  nlohmann::json json = {{"tidegate_plan_basis", kFormat}, {"declared", ToJson(basis.declared)}};
+  if (basis.calibrated) json["calibrated"] = ToJson(*basis.calibrated);
+  return json.dump();
+}
+
+Result<PlanBasis> ParsePlanBasis(std::string_view text) {
+  const Result<nlohmann::json> json = ParseJson(text);
+  if (!json.ok()) return json.status();
+  const JsonView root(json.value());
+  TIDEGATE_RETURN_IF_ERROR(root.CheckObject({"tidegate_plan_basis", "declared", "calibrated"}));
+  std::int64_t format = 0;
+  TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_plan_basis", format, kFormat, kFormat));
+  if (!root.has("declared")) return root.Bad("has no declared machine");
+  Result<MachineModel> declared = ReadModel(root.at("declared"));
+  if (!declared.ok()) return declared.status();
+  PlanBasis basis{std::move(declared).value(), std::nullopt};
+  if (!root.has("calibrated")) return basis;
+  Result<MachineModel> calibrated = ReadModel(root.at("calibrated"));
+  if (!calibrated.ok()) return calibrated.status();
+  if (!(calibrated.value().topology.placement() == basis.declared.topology.placement()))
+    return root.at("calibrated").Bad("is another machine than the declared one");
+  basis.calibrated = std::move(calibrated).value();
+  return basis;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "collectives/simulator/network.h"
+#include "collectives/topology/topology.h"
+#include "common/config.h"
+#include "common/status.h"
+
+namespace tidegate {
+
+/// A machine and the rates at which it works.
+struct MachineModel {
+  Topology topology;
+  LocalRates rates;
+};
+
+/// What a group's plans follow from: the same on all its ranks, because one of them makes it and
+/// the others get it.
+struct PlanBasis {
+  MachineModel declared;  ///< Decides the order of reduction: equal on equal machines, always.
+  std::optional<MachineModel> calibrated;  ///< Prices; none where calibration is off.
+};
+
+/// Describes this machine for a group of `ranks` ranks, under the TIDEGATE_TOPO_*, _CALIBRATE and
+/// _CACHE_DIR of `config`. `members`: global ranks of a group that is not the job's own; empty:
+/// rank i is global rank i, and the description is dumped where that is asked for. A machine that
+/// cannot be looked at is taken for a plain one. Measures on the first call in the first process
+/// of a machine. kInvalidArgument for a bad topology file.
+Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members);
+
+/// One line of JSON, which ParsePlanBasis reads back as the same.
+std::string FormatPlanBasis(const PlanBasis& basis);
+/// kInvalidArgument with the path for text that is none.
+Result<PlanBasis> ParsePlanBasis(std::string_view text);
+
+}  // namespace tidegate

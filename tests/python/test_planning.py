@@ -1,0 +1,139 @@
+"""What a group plans by: topology files, node names, calibration."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SCRIPT = """
+import os
+import torch
+import torch.distributed as dist
+rank = int(os.environ["RANK"])
+if "NODE_IDS" in os.environ:
+    os.environ["TIDEGATE_NODE_ID"] = os.environ["NODE_IDS"].split(",")[rank]
+said = []
+try:
+    dist.init_process_group("tidegate")
+    size = dist.get_world_size()
+    members = [rank for rank in range(size) if rank % 2 == 1]
+    odd = dist.new_group(members)
+    for group, ranks in ((None, list(range(size))), (odd, members)):
+        if rank not in ranks:
+            continue
+        for length in (1, 300, 70001):
+            whole = torch.empty(length * len(ranks), dtype=torch.int32)
+            parts = [torch.arange(length).int() + 100000 * r for r in ranks]
+            dist.all_gather_into_tensor(whole, parts[ranks.index(rank)], group=group)
+            assert torch.equal(whole, torch.cat(parts)), (rank, length)
+            mine = torch.empty(length, dtype=torch.int32)
+            dist.reduce_scatter_tensor(mine, whole * (rank + 1), group=group)
+            assert torch.equal(mine, parts[ranks.index(rank)] * sum(r + 1 for r in ranks))
+            values = torch.randn(length, generator=torch.Generator().manual_seed(rank))
+            dist.all_reduce(values, group=group)
+            dist.broadcast(values, ranks[0], group=group)
+            dist.reduce(values, ranks[-1], group=group)
+            said.append(values.numpy().tobytes().hex()[:64])
+            chunks = [torch.full((length,), 10 * rank + r) for r in ranks]
+            got = [torch.empty(length, dtype=torch.int64) for _ in ranks]
+            dist.all_to_all(got, chunks, group=group)
+            assert [int(one[0]) for one in got] == [10 * r + rank for r in ranks]
+            into = got if rank == ranks[0] else None
+            dist.gather(chunks[0], into, dst=ranks[0], group=group)
+            firsts = [int(one[0]) for one in into or ()]
+            assert into is None or firsts == [10 * r + ranks[0] for r in ranks]
+            one = torch.empty(length, dtype=torch.int64)
+            dist.scatter(one, chunks if rank == ranks[-1] else None, src=ranks[-1], group=group)
+            assert int(one[0]) == 10 * ranks[-1] + rank
+    dist.barrier()
+    dist.destroy_process_group()
+    os.write(1, f"right {rank} {' '.join(said)}\\n".encode())
+except (RuntimeError, ValueError) as error:
+    os.write(1, (type(error).__name__ + " " + str(error).replace("\\n", " ") + "\\n").encode())
+"""
+
+
+def ranks(tmp_path: Path, size: int, **env: str) -> list[str]:
+    """What each rank of a job printed, in order."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env={**os.environ, "TIDEGATE_CACHE_DIR": str(tmp_path / "cache"), **env},
+    )
+    lines = sorted(done.stdout.splitlines())
+    assert len(lines) == size, done.stdout + done.stderr
+    return lines
+
+
+def all_right(lines: list[str]) -> bool:
+    return all(line.startswith(f"right {rank}") for rank, line in enumerate(lines))
+
+
+def described(tmp_path: Path, cluster: str) -> str:
+    """A topology file of a made-up cluster."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "tidegate", "topo", "--fake", cluster, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    path = tmp_path / f"{cluster}.json"
+    path.write_text(shown.stdout)
+    return str(path)
+
+
+def calibrations(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((tmp_path / "cache").glob("*"))]
+
+
+def test_a_described_cluster_is_planned_for_and_subgroups_find_themselves(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.json"
+    cluster = described(tmp_path, "3+3")
+    lines = ranks(tmp_path, 6, TIDEGATE_TOPO_FILE=cluster, TIDEGATE_TOPO_DUMP_FILE=str(dump))
+    assert all_right(lines), lines
+    shown = json.loads(dump.read_text())
+    assert shown["tidegate_topology"] == 1
+    # Only ranks on several nodes can run these; the odd ones are on both, too.
+    choice = "ag:column_ring,rs:column_ring,ar:column_bruck"
+    assert all_right(ranks(tmp_path, 6, TIDEGATE_TOPO_FILE=cluster, TIDEGATE_ALGO=choice))
+    for line in ranks(tmp_path, 6, TIDEGATE_ALGO=choice):
+        assert "cannot be run by 6 ranks on 1 node(s)" in line
+
+
+def test_a_bad_file_is_told_to_every_rank(tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text('{"tidegate_topology": 1,\n "nodes": [}')
+    for line in ranks(tmp_path, 3, TIDEGATE_TOPO_FILE=str(path)):
+        assert f"TIDEGATE_TOPO_FILE: {path}" in line
+        assert "line 2" in line
+    for line in ranks(tmp_path, 3, TIDEGATE_TOPO_FILE=described(tmp_path, "1x2")):
+        assert "describes 2 ranks, the group has 3" in line
+
+
+def test_ranks_of_differently_named_nodes_are_told_so(tmp_path: Path) -> None:
+    assert all_right(ranks(tmp_path, 3, NODE_IDS="a,a,a"))
+    lines = ranks(tmp_path, 3, NODE_IDS="a,b,a")
+    assert all("TIDEGATE_NODE_ID" in line for line in lines), lines
+
+
+def test_bits_do_not_depend_on_what_was_measured(tmp_path: Path) -> None:
+    first = ranks(tmp_path, 3)
+    assert all_right(first), first
+    (made,) = calibrations(tmp_path)
+    (file,) = (tmp_path / "cache").glob("*")
+    assert ranks(tmp_path, 3) == first
+    assert calibrations(tmp_path) == [made]
+    # A machine with other figures by orders of magnitude.
+    file.write_text(json.dumps({**made, "copy_Bps": 3e6, "memory_Bps": 1e14, "signal_s": 0.5}))
+    assert ranks(tmp_path, 3) == first
+    file.unlink()
+    assert ranks(tmp_path, 3, TIDEGATE_CALIBRATE="0") == first
+    assert calibrations(tmp_path) == []
