@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "collectives/plan_basis.h"
+#include "collectives/transport/transport.h"
 
 namespace tidegate {
 namespace {
@@ -56,6 +57,7 @@ Result<std::shared_ptr<SharedPlanner>> PlannerFor(const std::string& text,
     options.calibrated_rates = made->basis.calibrated->rates;
   }
   options.slot_bytes = slot_bytes;
+  options.most_marks = kMaxMarks;
   options.forced = forced;
   Result<Planner> planner = Planner::Make(made->basis.declared.topology, std::move(options));
   if (!planner.ok()) return planner.status();
