@@ -125,18 +125,20 @@ bool Machine::Take(const Turn& turn) {
 }
 
 /// Whether `peer` has told the current rank that it reached `chunk`; `saved`: with what it knew
-/// when it did so for the first time, which is all that every execution can rely on.
+/// when it did so for the first time, whomever it told: where a mark is one word in shared memory,
+/// all see it then, and that is all that every execution can rely on.
 bool Machine::HasRisen(int peer, const Step& step, std::int64_t chunk, std::size_t* saved) const {
   const auto& marks = marks_[At(orbit_.RepresentativeOf(peer))];
   if (At(step.mark) >= marks.size()) return false;
   const std::vector<Rise>& rises = marks[At(step.mark)];
   const int me = orbit_.Back(current_, orbit_.ShiftOf(peer));
-  auto rise =
+  const auto first =
       std::lower_bound(rises.begin(), rises.end(), chunk,
                        [](const Rise& one, std::int64_t value) { return one.chunk < value; });
+  auto rise = first;
   while (rise != rises.end() && rise->peer != kAllPeers && rise->peer != me) ++rise;
   if (rise == rises.end()) return false;
-  *saved = rise->saved;
+  *saved = first->saved;
   return true;
 }
 

@@ -266,6 +266,39 @@ TEST(VerifierRejectionTest, FindsAWaitThatAnotherOneImplies) {
   EXPECT_EQ(report.value().implied_waits, (std::vector<Report::StepOf>{{0, 4}}));
 }
 
+/// Rank 0 stages its tensor for rank 2, and then for rank 1.
+Schedule OneAfterTheOther(int rank, const std::string& marks_of_others) {
+  std::string text =
+      "broadcast test rank " + std::to_string(rank) + " of 3 root 0 sub_slots 2 parts 1 period 1\n";
+  if (rank == 0)
+    text +=
+        "  lag 0  wait all mark 2 c-2  while longest has c\n"
+        "  lag 0  copy stage(0)[0] <- input[0]  while input[0] has c\n"
+        "  lag 0  signal 2 mark 0  while longest has c\n"
+        "  lag 0  copy stage(0)[1] <- input[0]  while input[0] has c\n"
+        "  lag 0  signal 1 mark " +
+        marks_of_others + "  while longest has c\n";
+  else
+    text += "  lag 0  wait 0 mark " + (rank == 2 ? "0" : marks_of_others) +
+            " c  while output[0] has c\n  lag 0  get output[0] <- stage(0)[" +
+            (rank == 2 ? "0" : "1") +
+            "]  while output[0] has c\n  lag 0  signal all mark 2  while longest has c+2\n";
+  const Result<Schedule> schedule = ParseScheduleText(text);
+  EXPECT_TRUE(schedule.ok()) << schedule.status().message() << text;
+  return schedule.ok() ? schedule.value() : Schedule();
+}
+
+TEST(VerifierRejectionTest, KnowsThatASignalToOneIsSeenByAll) {
+  const Placement placement = Placement::OneNode(3);
+  const auto error = [&](const std::string& mark) {
+    return VerifyPlan(Collective::kBroadcast, placement, 0,
+                      [&](int rank) { return OneAfterTheOther(rank, mark); })
+        .message();
+  };
+  EXPECT_EQ(error("1"), "");
+  EXPECT_THAT(error("0"), HasSubstr("races"));
+}
+
 TEST(VerifierRejectionTest, SaysWhichSizesAreWanted) {
   const Placement placement = Placement::OneNode(2);
   const auto schedule_of = [](int rank) { return AllGather().Of(rank); };
