@@ -187,6 +187,7 @@ void AskRandom(Draw& draw, bool is_large, Wins& wins) {
   const int nodes = is_large ? draw.Pick(7, 64) : draw.Pick(1, 6);
   const int per_node = is_large ? draw.Pick(1, 8) : draw.Pick(1, 6);
   const bool skewed = !is_large && draw.Pick(0, 3) == 0;
+  ranks_of_node.reserve(static_cast<std::size_t>(nodes));
   for (int node = 0; node < nodes; ++node)
     ranks_of_node.push_back(skewed ? draw.Pick(1, 6) : per_node);
   FakeClusterOptions options;

@@ -319,6 +319,7 @@ bool Program::IsReordered(const Program& other) const {
       return number < 0 ? Way() : program.ways[At(number)];
     };
     std::vector<Key> all;
+    all.reserve(program.ops.size());
     for (const Op& op : program.ops)
       all.emplace_back(op.kind, op.wait_offset, op.guard_offset, op.lag, op.mark, way(op.way),
                        way(op.put_way), program.lengths[At(op.length)]);
