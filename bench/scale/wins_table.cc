@@ -1,7 +1,11 @@
 // Prints the table of docs/algorithms.md: how often each algorithm of the catalogue is the fastest,
 // by how much, and which ones nobody would miss.
 //
-//   tidegate_wins [--small N] [--large N] [--seed N] > table.md     # 500, 60, 2026
+//   tidegate_wins [--small N] [--large N] [--seed N] [--fixtures N] > table.md    # 500, 60, 2026,
+//   3
+//
+// --fixtures: 1: those of up to 1,024 ranks; 2: the larger ones, which take most of the time; 3:
+// all.
 
 #include <algorithm>
 #include <cmath>
@@ -212,29 +216,27 @@ void AskRandom(Draw& draw, bool is_large, Wins& wins) {
     wins.Ask(topology, machine, planner, collective, bytes);
 }
 
-void AskFixtures(Wins& wins) {
+void AskFixture(const std::string& file, int which, Wins& wins) {
+  const Topology topology = LoadTopology(file).value();
+  const bool is_large = topology.ranks() > 1024;
+  if ((which & (is_large ? 2 : 1)) == 0) return;
+  std::fprintf(stderr, "%s\n", file.c_str());
+  // Where a column has thousands of blocks, its chunks are too small in the default stage.
+  PlannerOptions planning;
+  if (is_large) planning.slot_bytes = std::size_t{1} << 30;
+  Planner planner = Planner::Make(topology, planning).value();
+  const std::string name = std::filesystem::path(file).stem().string();
+  for (int power = 32; power >= 10; power -= is_large ? 8 : 2)
+    for (const Collective collective : kCollectivesAsked)
+      wins.Ask(topology, name, planner, collective, std::uint64_t{1} << power);
+}
+
+void AskFixtures(int which, Wins& wins) {
   std::set<std::string> files;
   for (const auto& entry :
        std::filesystem::directory_iterator(TIDEGATE_SOURCE_DIR "/tests/data/topology"))
     files.insert(entry.path().string());
-  for (const std::string& file : files) {
-    std::fprintf(stderr, "%s\n", file.c_str());
-    const Topology topology = LoadTopology(file).value();
-    const std::string name = std::filesystem::path(file).stem().string();
-    // Where a column has thousands of blocks, its chunks are small in slots of 512 KiB.
-    std::vector<std::size_t> slots = {std::size_t{1} << 19};
-    const bool is_large = topology.ranks() > 1024;
-    if (is_large) slots.push_back(std::size_t{1} << 30);
-    for (const std::size_t slot_bytes : slots) {
-      PlannerOptions planning;
-      planning.slot_bytes = slot_bytes;
-      Planner planner = Planner::Make(topology, planning).value();
-      const std::string stage = slots.size() > 1 ? ", stage " + Size(2 * slot_bytes) : "";
-      for (int power = 32; power >= 10; power -= is_large ? 4 : 2)
-        for (const Collective collective : kCollectivesAsked)
-          wins.Ask(topology, name + stage, planner, collective, std::uint64_t{1} << power);
-    }
-  }
+  for (const std::string& file : files) AskFixture(file, which, wins);
 }
 
 int CountAfter(int argc, char** argv, const std::string& option, int otherwise) {
@@ -256,8 +258,8 @@ int main(int argc, char** argv) {
     if (i % 50 == 0) std::fprintf(stderr, "%d of %d clusters\n", i, small + large);
     AskRandom(draw, i >= small, wins);
   }
-  AskFixtures(wins);
-  std::printf("%d small clusters, %d large ones and the fixtures: %zu calls.\n\n", small, large,
+  AskFixtures(CountAfter(argc, argv, "--fixtures", 3), wins);
+  std::printf("%d small clusters, %d large ones and fixtures: %zu calls.\n\n", small, large,
               wins.points());
   wins.Print();
   wins.PrintWhatNobodyMisses();
