@@ -189,7 +189,10 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--fake", "2x2", "--sizes", "1Q"), '"1Q" has an unknown unit'),
         (("--fake", "2x2", "--coll", "all_gathr"), "no collective is called all_gathr"),
         (("--fake", "2x2", "--algo", "rong"), "no all_gather called rong serves"),
-        (("--fake", "2x2", "--coll", "gather"), "no gather serves on 4 ranks on 2 nodes of 2"),
+        (
+            ("--fake", "2x2", "--coll", "all_to_all", "--algo", "direct"),
+            "no all_to_all called direct serves on 4 ranks on 2 nodes of 2",
+        ),
         (("--fake", "2x2", "--chunk", "0"), "--chunk 0: at least 64 bytes, executor or best"),
         (("--fake", "2x2", "--chunk", "some"), '"some" does not start with a number'),
         (("--fake", "2x2", "--coll", "broadcast", "--root", "4"), "root 4 is outside [0, 4)"),
