@@ -26,7 +26,7 @@ struct PlanSettings {
 /// A rank alone shares nothing and never waits.
 Result<Attachment> AttachAlone(std::size_t stage_bytes, const PlanSettings& settings) {
   static const std::string basis = FormatPlanBasis(
-      {{MakeFakeCluster(std::vector<int>{1}, {}).value(), LocalRates()}, std::nullopt});
+      {.declared = {MakeFakeCluster(std::vector<int>{1}, {}).value(), LocalRates()}});
   Result<PlanChoice> plans = PlannedChoice(basis, 1, settings.forced, settings.slot_bytes);
   TIDEGATE_RETURN_IF_ERROR(plans.status());
   const auto group = std::make_shared<LoopbackGroup>(1, stage_bytes);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
+#include "collectives/calibration/cache_file.h"
 #include "collectives/calibration/calibration.h"
 #include "collectives/calibration/measure.h"
 #include "collectives/topology/discovery.h"
@@ -48,6 +50,29 @@ Result<Topology> Discover(int ranks, const MachineRates& rates) {
   const std::vector<int> one_node = {ranks};
   return MakeFakeCluster(
       one_node, {.intra_latency_s = rates.signal_s, .intra_bandwidth_Bps = rates.copy_Bps});
+}
+
+constexpr std::size_t kMostFileBytes = std::size_t{4} << 20;
+
+std::string ThisMachinesName() { return MachineKey(UsableCpus()); }
+
+std::string MeasuredFile(const Config& config, int ranks) {
+  return CacheFile(config.cache_dir, "measured-" + std::to_string(ranks), ThisMachinesName());
+}
+
+/// Empty where there is no table.
+MeasuredTable LoadMeasured(const Config& config, int ranks) {
+  const std::string path = MeasuredFile(config, ranks);
+  std::error_code error;
+  if (config.cache_dir.empty() || !std::filesystem::exists(path, error)) return {};
+  const Result<std::string> text = ReadTextFile(path, kMostFileBytes);
+  Result<MeasuredTable> table = text.ok()
+                                    ? ParseMeasuredFile(text.value(), ThisMachinesName(), ranks)
+                                    : Result<MeasuredTable>(text.status());
+  if (table.ok()) return std::move(table).value();
+  Log(LogLevel::kWarn, "the measured table " + path + " is not used: " + table.status().message() +
+                           "; remove it, or run tidegate measure again");
+  return {};
 }
 
 Result<MachineModel> Model(const Config& config, int ranks, std::span<const int> members,
@@ -95,18 +120,30 @@ Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const
   Result<MachineModel> declared =
       Model(config, ranks, members, MachineRates(), dumps && !config.calibrate);
   if (!declared.ok()) return declared.status();
-  PlanBasis basis{std::move(declared).value(), std::nullopt};
+  PlanBasis basis{.declared = std::move(declared).value()};
   if (!config.calibrate) return basis;
   Result<MachineModel> calibrated =
       Model(config, ranks, members, MeasuredRates(config.cache_dir), dumps);
   if (!calibrated.ok()) return calibrated.status();
   basis.calibrated = std::move(calibrated).value();
+  // What a file describes is not what was measured.
+  if (config.topo_file.empty()) basis.measured = LoadMeasured(config, ranks);
   return basis;
+}
+
+Result<std::string> KeepMeasured(const Config& config, int ranks, const MeasuredTable& table) {
+  if (config.cache_dir.empty())
+    return Status(StatusCode::kInvalidArgument,
+                  "there is no folder to keep measurements in; set TIDEGATE_CACHE_DIR");
+  std::string path = MeasuredFile(config, ranks);
+  TIDEGATE_RETURN_IF_ERROR(ReplaceFile(path, FormatMeasuredFile(ThisMachinesName(), ranks, table)));
+  return path;
 }
 
 std::string FormatPlanBasis(const PlanBasis& basis) {
   nlohmann::json json = {{"tidegate_plan_basis", kFormat}, {"declared", ToJson(basis.declared)}};
   if (basis.calibrated) json["calibrated"] = ToJson(*basis.calibrated);
+  if (!basis.measured.empty()) json["measured"] = ToJson(basis.measured);
   return json.dump();
 }
 
@@ -114,13 +151,19 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   const Result<nlohmann::json> json = ParseJson(text);
   if (!json.ok()) return json.status();
   const JsonView root(json.value());
-  TIDEGATE_RETURN_IF_ERROR(root.CheckObject({"tidegate_plan_basis", "declared", "calibrated"}));
+  TIDEGATE_RETURN_IF_ERROR(
+      root.CheckObject({"tidegate_plan_basis", "declared", "calibrated", "measured"}));
   std::int64_t format = 0;
   TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_plan_basis", format, kFormat, kFormat));
   if (!root.has("declared")) return root.Bad("has no declared machine");
   Result<MachineModel> declared = ReadModel(root.at("declared"));
   if (!declared.ok()) return declared.status();
-  PlanBasis basis{std::move(declared).value(), std::nullopt};
+  PlanBasis basis{.declared = std::move(declared).value()};
+  if (root.has("measured")) {
+    Result<MeasuredTable> measured = ReadMeasuredTable(root.at("measured"));
+    if (!measured.ok()) return measured.status();
+    basis.measured = std::move(measured).value();
+  }
   if (!root.has("calibrated")) return basis;
   Result<MachineModel> calibrated = ReadModel(root.at("calibrated"));
   if (!calibrated.ok()) return calibrated.status();

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/planner/measured_table.h"
 #include "collectives/simulator/network.h"
 #include "collectives/topology/topology.h"
 #include "common/config.h"
@@ -23,7 +24,8 @@ struct MachineModel {
 /// the others get it.
 struct PlanBasis {
   MachineModel declared;  ///< Decides the order of reduction: equal on equal machines, always.
-  std::optional<MachineModel> calibrated;  ///< Prices; none where calibration is off.
+  std::optional<MachineModel> calibrated = {};  ///< Prices; none where calibration is off.
+  MeasuredTable measured = {};                  ///< What `tidegate measure` found, if it was run.
 };
 
 /// Describes this machine for a group of `ranks` ranks, under the TIDEGATE_TOPO_*, _CALIBRATE and
@@ -32,6 +34,10 @@ struct PlanBasis {
 /// cannot be looked at is taken for a plain one. Measures on the first call in the first process
 /// of a machine. kInvalidArgument for a bad topology file.
 Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members);
+
+/// Keeps a measured table for groups of `ranks` ranks that are made on this machine from now on;
+/// returns the file. kInvalidArgument where it cannot be kept.
+Result<std::string> KeepMeasured(const Config& config, int ranks, const MeasuredTable& table);
 
 /// One line of JSON, which ParsePlanBasis reads back as the same.
 std::string FormatPlanBasis(const PlanBasis& basis);

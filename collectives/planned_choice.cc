@@ -59,6 +59,7 @@ Result<std::shared_ptr<SharedPlanner>> PlannerFor(const std::string& text,
   options.slot_bytes = slot_bytes;
   options.most_marks = kMaxMarks;
   options.forced = forced;
+  options.measured = made->basis.measured;
   Result<Planner> planner = Planner::Make(made->basis.declared.topology, std::move(options));
   if (!planner.ok()) return planner.status();
   made->planner.emplace(std::move(planner).value());

@@ -1,12 +1,9 @@
 #include "collectives/calibration/calibration.h"
 
-#include <unistd.h>
-
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 
+#include "collectives/calibration/cache_file.h"
 #include "common/json/json_view.h"
 #include "common/json/parse_json.h"
 #include "common/log.h"
@@ -17,35 +14,6 @@ namespace {
 
 constexpr std::int64_t kFormat = 1;
 constexpr std::size_t kMostFileBytes = 1 << 16;
-
-/// FNV-1a: file names need no more.
-std::uint64_t HashOf(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-  return hash;
-}
-
-std::string PathIn(const std::string& cache, const std::string& key) {
-  char name[48];
-  std::snprintf(name, sizeof name, "calibration-%016llx.json",
-                static_cast<unsigned long long>(HashOf(key)));
-  return (std::filesystem::path(cache) / name).string();
-}
-
-/// As a whole or not at all: other processes read it meanwhile.
-Status Keep(const std::string& path, const std::string& text) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  const std::string draft = path + "." + std::to_string(getpid());
-  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) std::filesystem::rename(draft, path, error);
-  if (file && !error) return Status();
-  const std::string why = file ? error.message() : "it cannot be written";
-  std::filesystem::remove(draft, error);
-  return Status(StatusCode::kInvalidArgument, path + ": " + why);
-}
 
 }  // namespace
 
@@ -91,7 +59,7 @@ Result<MachineRates> ParseCalibration(std::string_view text, const std::string& 
 MachineRates CalibratedRates(const std::string& cache, const std::string& key,
                              MachineRates (*measure)()) {
   if (cache.empty()) return measure();
-  const std::string path = PathIn(cache, key);
+  const std::string path = CacheFile(cache, "calibration", key);
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
     const Result<std::string> text = ReadTextFile(path, kMostFileBytes);
@@ -102,7 +70,7 @@ MachineRates CalibratedRates(const std::string& cache, const std::string& key,
         "calibration " + path + " is not used and made anew: " + kept.status().message());
   }
   const MachineRates rates = measure();
-  if (const Status status = Keep(path, FormatCalibration(key, rates)); !status.ok())
+  if (const Status status = ReplaceFile(path, FormatCalibration(key, rates)); !status.ok())
     Log(LogLevel::kInfo, "the calibration cannot be kept, every process makes its own: " +
                              status.message() + "; set TIDEGATE_CACHE_DIR");
   return rates;

@@ -155,7 +155,8 @@ Status Planner::State::TakeFastest(const PlanRequest& request, Decision& decisio
   for (const Candidate& candidate : decision.candidates) {
     if (candidate.measured_seconds == 0) continue;
     if (Reduces(request.collective) && OrderOf(*candidate.algorithm) != order) continue;
-    if (chosen->measured_seconds == 0 || candidate.measured_seconds < chosen->measured_seconds) {
+    if (chosen->measured_seconds == 0 ||
+        candidate.measured_seconds * kAsGood < chosen->measured_seconds) {
       chosen = &candidate;
       decision.reason = "fastest as measured";
     }

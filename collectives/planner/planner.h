@@ -3,16 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/planner/choices.h"
+#include "collectives/planner/measured_table.h"
 #include "collectives/planner/pricer.h"
 #include "collectives/simulator/simulator.h"
 #include "collectives/topology/topology.h"
@@ -49,9 +48,6 @@ struct Decision {
   std::vector<Candidate> candidates;  ///< Fastest first, then the excluded.
   std::string reason;                 ///< "fastest of 12 candidates, 96% of the bound"
 };
-
-/// Seconds of (collective, algorithm, size class), from running them; empty: nothing measured.
-using MeasuredTable = std::map<std::tuple<Collective, std::string, int>, double>;
 
 struct PlannerOptions {
   LocalRates rates = {};

@@ -1,11 +1,17 @@
 #include "python/bindings/planning.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include <pybind11/stl.h>
 
 #include "backend/error_translation.h"
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/plan_basis.h"
+#include "common/config.h"
 #include "common/units.h"
 #include "python/bindings/cluster.h"
 
@@ -18,6 +24,24 @@ std::uint64_t ParseBytesOrThrow(const std::string& text) {
   const Result<std::uint64_t> bytes = ParseBytes(text);
   if (!bytes.ok()) ThrowStatus(bytes.status());
   return bytes.value();
+}
+
+using MeasuredRow = std::tuple<std::string, std::string, int, double>;
+
+std::string KeepMeasuredRows(int ranks, const std::vector<MeasuredRow>& rows) {
+  const Result<Config> config = ProcessConfig();
+  if (!config.ok()) ThrowStatus(config.status());
+  MeasuredTable table;
+  for (const auto& [name, algorithm, size_class, seconds] : rows) {
+    const std::optional<Collective> collective = CollectiveNamed(name);
+    if (!collective || FindAlgorithm(*collective, algorithm) == nullptr)
+      ThrowStatus(Status(StatusCode::kInvalidArgument,
+                         "there is no algorithm \"" + algorithm + "\" of \"" + name + "\""));
+    table[{*collective, algorithm, size_class}] = seconds;
+  }
+  const Result<std::string> path = KeepMeasured(config.value(), ranks, table);
+  if (!path.ok()) ThrowStatus(path.status());
+  return path.value();
 }
 
 void BindMakers(py::class_<Cluster>& cluster) {
@@ -90,6 +114,9 @@ void BindPlanning(py::module_& module) {
   BindPlans(cluster);
   module.def("parse_bytes", &ParseBytesOrThrow, py::arg("text"),
              "Reads \"64M\", \"1.5GiB\" or \"4096\".");
+  module.def("keep_measured", &KeepMeasuredRows, py::arg("ranks"), py::arg("rows"),
+             "Keeps rows (collective, algorithm, size class, seconds) for groups of so many ranks "
+             "that are made on this machine from now on; returns the file.");
 }
 
 }  // namespace tidegate

@@ -189,6 +189,21 @@ class Shim(typing.Protocol):
         """
         Make one rank's backend of one group; cheap.
         """
+    def keep_measured(
+        self,
+        ranks: typing.SupportsInt | typing.SupportsIndex,
+        rows: collections.abc.Sequence[
+            tuple[
+                str,
+                str,
+                typing.SupportsInt | typing.SupportsIndex,
+                typing.SupportsFloat | typing.SupportsIndex,
+            ]
+        ],
+    ) -> str:
+        """
+        Keeps rows (collective, algorithm, size class, seconds) for groups of so many ranks that are made on this machine from now on; returns the file.
+        """
     def machine(self, root: str = "/") -> dict:
         """
         What this process may use, as the backend sees it: usable_cpus, cpu_quota (processors, None: no limit), available_memory and memory_limit (bytes, None: no limit), numa_nodes, host_name. `root` replaces / for tests.

@@ -137,3 +137,31 @@ def test_bits_do_not_depend_on_what_was_measured(tmp_path: Path) -> None:
     file.unlink()
     assert ranks(tmp_path, 3, TIDEGATE_CALIBRATE="0") == first
     assert calibrations(tmp_path) == []
+
+
+def test_groups_choose_by_what_was_measured(tmp_path: Path) -> None:
+    env = {**os.environ, "TIDEGATE_CACHE_DIR": str(tmp_path / "cache")}
+    measure = [sys.executable, "-m", "tidegate", "measure", "--ranks", "2", "--json"]
+    done = subprocess.run(
+        [*measure, "--least", "1000", "--most", "1000"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
+    )
+    report = json.loads(done.stdout)
+    measured = {(name, algorithm) for name, algorithm, _, _ in report["seconds"]}
+    assert {("all_gather", "direct"), ("all_gather", "ring"), ("all_reduce", "one_shot")} < measured
+    assert all(size_class == 10 and time > 0 for _, _, size_class, time in report["seconds"])
+    first = ranks(tmp_path, 2)
+    assert all_right(first), first
+    # As if the ring were by far the fastest, on one rank's word: both run it, or would fail.
+    path = Path(report["file"])
+    kept = json.loads(path.read_text())
+    kept["seconds"] = [
+        [name, algorithm, size_class, 1e-9 if algorithm == "ring" else 1.0]
+        for name, algorithm, _, _ in kept["seconds"]
+        for size_class in range(1, 21)
+    ]
+    path.write_text(json.dumps(kept))
+    assert ranks(tmp_path, 2) == first

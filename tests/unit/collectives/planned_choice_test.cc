@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 constexpr std::size_t kSlotBytes = 1 << 19;
 
 std::string BasisOf(const Topology& topology) {
-  return FormatPlanBasis({{topology, {.core_Bps = 10e9, .memory_Bps = 40e9}}, std::nullopt});
+  return FormatPlanBasis({.declared = {topology, {.core_Bps = 10e9, .memory_Bps = 40e9}}});
 }
 
 std::string Chosen(const PlanChoice& choice, const PlanRequest& request) {
@@ -35,7 +35,7 @@ std::string Chosen(const PlanChoice& choice, const PlanRequest& request) {
 }
 
 TEST(PlanBasisTest, IsReadBackAsWritten) {
-  PlanBasis basis{{FakeCluster(2, 3), {.core_Bps = 3e9}}, std::nullopt};
+  PlanBasis basis{.declared = {FakeCluster(2, 3), {.core_Bps = 3e9}}};
   for (int round = 0; round < 2; ++round) {
     const std::string text = FormatPlanBasis(basis);
     EXPECT_EQ(text.find('\n'), std::string::npos);
@@ -45,7 +45,9 @@ TEST(PlanBasisTest, IsReadBackAsWritten) {
     EXPECT_EQ(read.declared.rates.memory_Bps, LocalRates().memory_Bps);
     EXPECT_EQ(read.calibrated.has_value(), round == 1);
     EXPECT_EQ(FormatPlanBasis(read), text);
+    EXPECT_EQ(read.measured, basis.measured);
     basis.calibrated = {FakeCluster(2, 3), {.memory_Bps = 7e9}};
+    basis.measured = {{{Collective::kAllGather, "ring", 12}, 3e-5}};
   }
 }
 
@@ -58,7 +60,8 @@ TEST(PlanBasisTest, WhatIsNoneIsRefusedWithItsPath) {
   EXPECT_THAT(complaint("{\"tidegate_plan_basis\": 1}"), HasSubstr("has no declared machine"));
   EXPECT_THAT(complaint("{\"tidegate_plan_basis\": 1, \"declared\": {}}"),
               HasSubstr("$.declared: has no topology"));
-  PlanBasis mixed{{FakeCluster(2, 3), {}}, MachineModel{FakeCluster(3, 2), {}}};
+  const PlanBasis mixed{.declared = {FakeCluster(2, 3), {}},
+                        .calibrated = MachineModel{FakeCluster(3, 2), {}}};
   EXPECT_THAT(complaint(FormatPlanBasis(mixed)), HasSubstr("$.calibrated: is another machine"));
 }
 
@@ -77,6 +80,46 @@ TEST(PlanBasisTest, CalibrationReplacesDeclaredRatesAndNothingElse) {
   EXPECT_EQ(basis.calibrated->topology.vertices().size(),
             basis.declared.topology.vertices().size());
   EXPECT_NE(basis.calibrated->rates.core_Bps, basis.declared.rates.core_Bps);
+}
+
+TEST(PlanBasisTest, WhatWasMeasuredForSoManyRanksIsUsed) {
+  Config config;
+  config.cache_dir = ::testing::TempDir() + "tidegate-measured";
+  const MeasuredTable table = {{{Collective::kAllGather, "ring", 21}, 1e-6},
+                               {{Collective::kAllGather, "direct", 21}, 2e-6}};
+  const std::string path = KeepMeasured(config, 3, table).value();
+  const PlanBasis basis = MakePlanBasis(config, 3, {}).value();
+  EXPECT_EQ(basis.measured, table);
+  EXPECT_TRUE(MakePlanBasis(config, 2, {}).value().measured.empty());
+  const PlanChoice choice = PlannedChoice(FormatPlanBasis(basis), 3, {}, kSlotBytes).value();
+  EXPECT_EQ(Chosen(choice, {Collective::kAllGather, 1 << 20}), "ring");
+  EXPECT_EQ(Chosen(choice, {Collective::kAllGather, 1 << 22}), "direct");
+  std::ofstream(path, std::ios::trunc) << "spoilt";
+  EXPECT_TRUE(MakePlanBasis(config, 3, {}).value().measured.empty());
+  config.calibrate = false;
+  ASSERT_TRUE(KeepMeasured(config, 3, table).ok());
+  EXPECT_TRUE(MakePlanBasis(config, 3, {}).value().measured.empty());
+  std::filesystem::remove_all(config.cache_dir);
+  config.cache_dir = "";
+  EXPECT_THAT(KeepMeasured(config, 3, table).status().message(), HasSubstr("TIDEGATE_CACHE_DIR"));
+}
+
+TEST(MeasuredTableTest, RowsThatAreNoneAreRefusedAndForgottenAlgorithmsLeftOut) {
+  const auto parse = [](const std::string& rows) {
+    return ParseMeasuredFile(
+        R"({"tidegate_measured":1,"machine":"m","ranks":2,"seconds":)" + rows + "}", "m", 2);
+  };
+  EXPECT_EQ(parse(R"([["all_gather","direct",3,1e-5]])").value().size(), 1u);
+  EXPECT_TRUE(parse(R"([["all_gather","of_long_ago",3,1e-5]])").value().empty());
+  EXPECT_THAT(parse(R"([["all_together","direct",3,1e-5]])").status().message(),
+              HasSubstr("$.seconds[0][0]: is no collective"));
+  EXPECT_THAT(parse(R"([["all_gather","direct",3,0]])").status().message(),
+              HasSubstr("$.seconds[0][3]: is outside"));
+  EXPECT_THAT(parse(R"([["all_gather","direct",65,1]])").status().message(),
+              HasSubstr("$.seconds[0][2]"));
+  EXPECT_THAT(parse(R"([["all_gather"]])").status().message(), HasSubstr("$.seconds[0]: is not"));
+  EXPECT_THAT(ParseMeasuredFile(FormatMeasuredFile("a", 2, {}), "b", 2).status().message(),
+              HasSubstr("of 2 ranks on \"a\", not of 2 on \"b\""));
 }
 
 TEST(PlanBasisTest, AGroupOfSomeRanksFindsThemInTheJobsFile) {
