@@ -5,12 +5,17 @@
 #include <barrier>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/machine/machine.h"
 
 namespace tidegate {
 namespace {
@@ -19,6 +24,9 @@ constexpr int kRounds = 5;
 constexpr int kMostThreads = 16;
 /// Sources and destinations of all threads together: more than caches hold.
 constexpr std::size_t kAllBytes = std::size_t{128} << 20;
+/// And less where memory is short.
+constexpr std::uint64_t kShareOfMemory = 8;
+constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostBytesEach = std::size_t{32} << 20;
 constexpr int kPings = 500;
 /// Where cores are shared a ping may take a time slice.
@@ -34,33 +42,55 @@ double SecondsSince(TimePoint start) {
   return std::chrono::duration<double>(SteadyClock().Now() - start).count();
 }
 
-/// Bytes that `threads` threads copy in a second, together.
+/// Bytes that `threads` threads, or as many as can be started, copy in a second, together; 0 where
+/// there is no memory for it.
 double CopyRate(int threads) {
+  const std::size_t all_bytes =
+      std::min<std::uint64_t>(kAllBytes, AvailableMemory() / kShareOfMemory);
   const std::size_t half =
-      std::min(kMostBytesEach, kAllBytes / static_cast<std::size_t>(threads)) / 2;
-  std::barrier all(threads);
+      std::min(kMostBytesEach, all_bytes / static_cast<std::size_t>(threads)) / 2;
+  if (half < kLeastBytes) return 0;
+  std::vector<std::unique_ptr<std::byte[]>> buffers;
+  for (int i = 0; i < 2 * threads; ++i) {
+    buffers.emplace_back(new (std::nothrow) std::byte[half]);
+    if (buffers.back() == nullptr) return 0;
+  }
+  std::optional<std::barrier<>> all;  // Made once it is known how many there are.
+  std::atomic<bool> begun{false};
   std::vector<double> seconds;
-  const auto work = [&](bool first) {
-    const std::unique_ptr<std::byte[]> from(new std::byte[half]);
-    const std::unique_ptr<std::byte[]> to(new std::byte[half]);
-    std::memset(from.get(), 1, half);
-    std::memset(to.get(), 2, half);
+  seconds.reserve(kRounds);
+  const auto work = [&](int thread) {
+    std::byte* const from = buffers[static_cast<std::size_t>(2 * thread)].get();
+    std::byte* const to = buffers[static_cast<std::size_t>(2 * thread + 1)].get();
+    begun.wait(false);
+    std::memset(from, 1, half);
+    std::memset(to, 2, half);
     for (int round = 0; round < kRounds; ++round) {
-      all.arrive_and_wait();
+      all->arrive_and_wait();
       const TimePoint start = SteadyClock().Now();
-      std::memcpy(to.get(), from.get(), half);
-      all.arrive_and_wait();
-      if (first) seconds.push_back(SecondsSince(start));
+      std::memcpy(to, from, half);
+      all->arrive_and_wait();
+      if (thread == 0) seconds.push_back(SecondsSince(start));
     }
   };
   std::vector<std::jthread> others;
-  for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, false);
-  work(true);
+  others.reserve(static_cast<std::size_t>(threads));
+  try {
+    for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  } catch (const std::system_error&) {
+    // The limit on threads: those that there are will do.
+  }
+  const auto running = static_cast<std::ptrdiff_t>(others.size()) + 1;
+  all.emplace(running);
+  begun = true;
+  begun.notify_all();
+  work(0);
   others.clear();
-  return static_cast<double>(half) * threads / Median(seconds);
+  return static_cast<double>(half) * static_cast<double>(running) / Median(seconds);
 }
 
-/// Seconds from a store by one thread until another that waits for it goes on.
+/// Seconds from a store by one thread until another that waits for it goes on; 0 where there can be
+/// no other thread.
 double SignalSeconds() {
   alignas(64) std::atomic<int> ping{0};
   alignas(64) std::atomic<int> pong{0};
@@ -73,10 +103,15 @@ double SignalSeconds() {
     }
     return seen;
   };
-  const std::jthread echo([&] {
-    for (int count = 1; await(ping, count) != kStop; ++count)
-      pong.store(count, std::memory_order_release);
-  });
+  std::jthread echo;
+  try {
+    echo = std::jthread([&] {
+      for (int count = 1; await(ping, count) != kStop; ++count)
+        pong.store(count, std::memory_order_release);
+    });
+  } catch (const std::system_error&) {
+    return 0;
+  }
   std::vector<double> seconds;
   const TimePoint end = SteadyClock().Now() + kPingBudget;
   for (int count = 1; count <= kPings && (count < 3 || SteadyClock().Now() < end); ++count) {
@@ -93,12 +128,15 @@ double SignalSeconds() {
 
 MachineRates MeasureMachine(int cores, int numa_nodes) {
   const int threads = std::clamp(cores, 1, kMostThreads);
-  MachineRates rates;
-  rates.copy_Bps = CopyRate(1);
-  const double all = threads > 1 ? CopyRate(threads) : rates.copy_Bps;
-  // A copy reads as many bytes as it writes.
-  rates.memory_Bps = 2 * std::max(all, rates.copy_Bps) / std::max(numa_nodes, 1);
-  rates.signal_s = SignalSeconds();
+  MachineRates rates;  // What cannot be measured stays as declared.
+  const double one = CopyRate(1);
+  if (one > 0) {
+    const double all = threads > 1 ? CopyRate(threads) : one;
+    rates.copy_Bps = one;
+    // A copy reads as many bytes as it writes.
+    rates.memory_Bps = 2 * std::max(all, one) / std::max(numa_nodes, 1);
+  }
+  if (const double signal = SignalSeconds(); signal > 0) rates.signal_s = signal;
   return rates;
 }
 

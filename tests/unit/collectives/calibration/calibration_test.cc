@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -104,6 +105,20 @@ TEST(MeasureTest, FindsPlausibleRates) {
   EXPECT_GT(rates.signal_s, 1e-9);
   EXPECT_LT(rates.signal_s, 1);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(MeasureTest, WithoutMemoryOrThreadsTheDeclaredRatesStay) {
+  const auto measure_in = [](rlim_t bytes) {
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+    // 16 stacks of 8 MiB and 128 MiB of buffers do not fit.
+    const MachineRates rates = MeasureMachine(16, 1);
+    _exit(rates.copy_Bps > 0 && rates.signal_s > 0 ? 0 : 1);
+  };
+  for (const rlim_t mebibytes : {16, 40, 100, 200})
+    EXPECT_EXIT(measure_in(mebibytes << 20), ::testing::ExitedWithCode(0), "") << mebibytes;
+}
+#endif
 
 }  // namespace
 }  // namespace tidegate
