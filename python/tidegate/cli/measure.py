@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     shim = clusters.load_shim()
-    ranks = options.ranks or shim.machine()["usable_cpus"]
+    if "TIDEGATE_TOPO_FILE" in os.environ:
+        raise UsageError("TIDEGATE_TOPO_FILE is set: what is measured is this machine; unset it")
+    ranks = options.ranks or min(64, shim.machine()["usable_cpus"])
     if not 2 <= ranks <= 64:
         raise UsageError(f"--ranks {ranks}: there must be 2 to 64")
     with clusters.one_line():
@@ -76,19 +79,26 @@ def _measure(
         result = Path(folder) / "rows.json"
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         launcher += [f"--nproc-per-node={ranks}", "-m", "tidegate.cli.measure_ranks"]
-        done = subprocess.run(
+        forced = ",".join(f"{name}:{one}" for name, one in choice.items())
+        # A session of its own, so that its ranks can be ended with it.
+        process = subprocess.Popen(
             [*launcher, str(result), str(first), str(last), ",".join(choice)],
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=RUN_LIMIT_SECONDS,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "TIDEGATE_ALGO": ",".join(f"{name}:{one}" for name, one in choice.items()),
-            },
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TIDEGATE_ALGO": forced},
         )
-        if done.returncode != 0:
-            raise CommandError("a measurement failed: " + done.stderr.strip()[-2000:])
+        try:
+            _, errors = process.communicate(timeout=RUN_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise CommandError(f"{forced}: not measured after {RUN_LIMIT_SECONDS} s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if process.returncode != 0:
+            raise CommandError(f"{forced} could not be measured: " + errors.strip()[-2000:])
         measured = json.loads(result.read_text())
     return [(name, choice[name], size_class, time) for name, size_class, time in measured]
 

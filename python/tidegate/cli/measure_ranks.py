@@ -23,14 +23,19 @@ ALIGNMENT = 64
 
 def calls(rank: int, ranks: int, size: int) -> dict[str, Callable[[], object]]:
     """A call of each collective of `size` bytes, as the planner counts them."""
-    part = max(size // ranks // ALIGNMENT * ALIGNMENT, 1)
+    part = size // ranks // ALIGNMENT * ALIGNMENT
     whole = torch.zeros(part * ranks, dtype=torch.uint8)
     shard = torch.zeros(part, dtype=torch.uint8)
     tensor = torch.zeros(size, dtype=torch.uint8)
     parts = [torch.zeros(size, dtype=torch.uint8) for _ in range(ranks)] if rank == 0 else None
-    return {
+    # What is too short to be cut by the ranks is of another size class.
+    by_parts: dict[str, Callable[[], object]] = {
         "all_gather": lambda: dist.all_gather_into_tensor(whole, shard),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(shard, whole),
+    }
+    same_class = (part * ranks).bit_length() == size.bit_length()
+    return {
+        **(by_parts if same_class else {}),
         "all_reduce": lambda: dist.all_reduce(tensor),
         "broadcast": lambda: dist.broadcast(tensor, 0),
         "reduce": lambda: dist.reduce(tensor, 0),
