@@ -1,5 +1,6 @@
 #include "collectives/communicator.h"
 
+#include <atomic>
 #include <utility>
 
 #include "collectives/communicator_impl.h"
@@ -27,7 +28,8 @@ struct PlanSettings {
 Result<Attachment> AttachAlone(std::size_t stage_bytes, const PlanSettings& settings) {
   static const std::string basis = FormatPlanBasis(
       {.declared = {MakeFakeCluster(std::vector<int>{1}, {}).value(), LocalRates()}});
-  Result<PlanChoice> plans = PlannedChoice(basis, 1, settings.forced, settings.slot_bytes);
+  // What is forced for the job may be impossible for one rank, and makes no difference to it.
+  Result<PlanChoice> plans = PlannedChoice(basis, 1, {}, settings.slot_bytes);
   TIDEGATE_RETURN_IF_ERROR(plans.status());
   const auto group = std::make_shared<LoopbackGroup>(1, stage_bytes);
   return Attachment{.transport = {group, &group->transport(0)},
@@ -47,7 +49,13 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
   const std::shared_ptr<ShmTransport> transport = std::move(attached).value();
   Result<PlanChoice> plans =
       PlannedChoice(transport->agreement(), options.ranks, settings.forced, settings.slot_bytes);
-  TIDEGATE_RETURN_IF_ERROR(plans.status());
+  if (!plans.ok()) {
+    // The others have seen this rank in the group: it must not seem to have left in peace.
+    transport->Fail({plans.status().code(), options.rank, options.rank,
+                     "rank " + std::to_string(options.rank) + " cannot plan for group " +
+                         options.group_name + ": " + plans.status().message()});
+    return plans.status();
+  }
   static const int cpus = UsableCpus();
   return Attachment{
       .transport = transport,
@@ -71,11 +79,14 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
   const Result<AlgorithmChoices> choices = ParseAlgorithmChoices(options.config.algo);
   TIDEGATE_RETURN_IF_ERROR(choices.status());
   // All ranks of a group are on one node, unless a file says otherwise.
-  if (options.config.topo_file.empty())
+  if (options.config.topo_file.empty() && options.ranks > 1)
     TIDEGATE_RETURN_IF_ERROR(CheckChoices(choices.value(), Placement::OneNode(options.ranks)));
   const PlanSettings settings{choices.value(), options.config.stage_bytes / kStageSlots};
   const std::vector<int> members(options.global_ranks.begin(), options.global_ranks.end());
+  // A group of some ranks of the job is made after the job's own.
+  static std::atomic<int> ranks_of_job{0};
   if (members.empty()) {
+    ranks_of_job = options.ranks;
     for (int rank = 0; rank < options.ranks; ++rank) options.global_ranks.push_back(rank);
     StatisticsRegistry::Process().SetRank(options.rank);
     SetLogRank(options.rank);
@@ -107,7 +118,7 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
                                    .node_id = config.node_id,
                                    .agreement = [config, ranks, members]() -> Result<std::string> {
                                      const Result<PlanBasis> basis =
-                                         MakePlanBasis(config, ranks, members);
+                                         MakePlanBasis(config, ranks, members, ranks_of_job);
                                      if (!basis.ok()) return basis.status();
                                      return FormatPlanBasis(basis.value());
                                    }};

@@ -1,6 +1,7 @@
 #include "collectives/communicator_impl.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "collectives/fork_generation.h"
@@ -91,7 +92,14 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::EnsureAtta
     attaching_ = true;
   }
   attaching_by_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  Result<Attachment> attachment = membership_.attach(deadline, cancelled_);
+  const auto attach = [&]() -> Result<Attachment> {
+    try {
+      return membership_.attach(deadline, cancelled_);
+    } catch (const std::exception& error) {
+      return Status(StatusCode::kInternal, error.what());
+    }
+  };
+  Result<Attachment> attachment = attach();
   attaching_by_.store(std::thread::id(), std::memory_order_relaxed);
   return FinishAttaching(std::move(attachment));
 }
@@ -184,27 +192,30 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   task->deadline = deadline;
   task->requests = std::move(requests);
   Lane& lane = group->lanes[static_cast<std::size_t>(LaneOf(collective))];
-  bool taken = false;
-  {
-    const std::lock_guard lock(submit_mutex_);
-    if (Status open = MayQueue(*group); !open.ok())
-      return FailedOperation(name, sequence() + 1, open);
-    std::vector<const Schedule*> schedules;
-    for (const CollectiveRequest& request : task->requests) {
-      const Result<const Schedule*> schedule = group->plans.For(request);
-      if (!schedule.ok()) return FailedOperation(name, sequence() + 1, schedule.status());
-      schedules.push_back(schedule.value());
+  std::unique_lock lock(submit_mutex_);
+  if (Status open = MayQueue(*group); !open.ok())
+    return FailedOperation(name, sequence() + 1, open);
+  std::vector<const Schedule*> schedules;
+  for (const CollectiveRequest& request : task->requests) {
+    const Result<const Schedule*> schedule = group->plans.For(request);
+    if (!schedule.ok()) {
+      // Ranks that have a plan wait for this one.
+      lock.unlock();
+      Refuse(collective, schedule.status().message());
+      return FailedOperation(name, sequence(), schedule.status());
     }
-    for (std::size_t i = 0; i < schedules.size(); ++i)
-      task->calls.push_back(Prepare(task->requests[i], *schedules[i], ++sequence_,
-                                    group->context.transport().stage_bytes(),
-                                    options_.config.stream_bytes));
-    BindTogether(task->calls);
-    task->operation =
-        NewOperation(name, task->calls.front().fingerprint.sequence, std::move(options.keepalive));
-    AddDependencies(*group, LaneOf(collective), task.get());
-    taken = lane.TakeOrQueue(task, /*may_take=*/!options.async);
+    schedules.push_back(schedule.value());
   }
+  for (std::size_t i = 0; i < schedules.size(); ++i)
+    task->calls.push_back(Prepare(task->requests[i], *schedules[i], ++sequence_,
+                                  group->context.transport().stage_bytes(),
+                                  options_.config.stream_bytes));
+  BindTogether(task->calls);
+  task->operation =
+      NewOperation(name, task->calls.front().fingerprint.sequence, std::move(options.keepalive));
+  AddDependencies(*group, LaneOf(collective), task.get());
+  const bool taken = lane.TakeOrQueue(task, /*may_take=*/!options.async);
+  lock.unlock();
   if (taken) {
     if (lane.Run(task)) ProcessRuntime::Get().engine()->Notify(shared_from_this());
     // An operation of the other lane may have waited for this one's buffers.

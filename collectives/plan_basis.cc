@@ -36,11 +36,11 @@ const MachineRates& MeasuredRates(const std::string& cache) {
   return rates;
 }
 
-Result<Topology> Discover(int ranks, const MachineRates& rates) {
+Result<Topology> Discover(int ranks, const MachineRates& rates, int usable_cpus) {
   const std::vector<RankSite> sites(static_cast<std::size_t>(ranks));
   const Result<MachineFacts>& facts = ThisMachine();
   Result<Topology> described =
-      facts.ok() ? DescribeMachine(facts.value(), "node0", sites, UsableCpus(), rates)
+      facts.ok() ? DescribeMachine(facts.value(), "node0", sites, usable_cpus, rates)
                  : Result<Topology>(facts.status());
   if (described.ok()) return described;
   Log(LogLevel::kInfo,
@@ -75,21 +75,32 @@ MeasuredTable LoadMeasured(const Config& config, int ranks) {
   return {};
 }
 
-Result<MachineModel> Model(const Config& config, int ranks, std::span<const int> members,
-                           const MachineRates& rates, bool dumps) {
-  const int described = members.empty() ? ranks : *std::ranges::max_element(members) + 1;
+/// Whom a group consists of, and what the machine is said to be.
+struct Description {
+  int ranks = 0;
+  std::span<const int> members = {};
+  int ranks_of_job = 0;
+  MachineRates rates = {};
+  int usable_cpus = 0;
+  bool dumps = false;
+};
+
+Result<MachineModel> Describe(const Config& config, const Description& group) {
   // A group needs no more ranks described than it has, unless a file speaks of all.
-  const bool by_job = !members.empty() && !config.topo_file.empty();
-  const Result<Topology> discovered = Discover(by_job ? described : ranks, rates);
+  const bool by_job = !group.members.empty() && !config.topo_file.empty();
+  int described = group.ranks;
+  if (by_job)
+    described = std::max(group.ranks_of_job, *std::ranges::max_element(group.members) + 1);
+  const Result<Topology> discovered = Discover(described, group.rates, group.usable_cpus);
   if (!discovered.ok()) return discovered.status();
-  Result<Topology> topology =
-      ApplySettings(config, discovered.value(), dumps, by_job ? members : std::span<const int>());
+  Result<Topology> topology = ApplySettings(config, discovered.value(), group.dumps,
+                                            by_job ? group.members : std::span<const int>());
   if (!topology.ok()) return topology.status();
-  const double share = std::min(1.0, static_cast<double>(UsableCpus()) / ranks);
+  const double share = std::min(1.0, static_cast<double>(group.usable_cpus) / group.ranks);
   // A copy reads as many bytes as it writes.
-  return MachineModel{
-      std::move(topology).value(),
-      {.core_Bps = 2 * rates.copy_Bps * share, .memory_Bps = rates.memory_Bps * NumaNodes()}};
+  return MachineModel{std::move(topology).value(),
+                      {.core_Bps = 2 * group.rates.copy_Bps * share,
+                       .memory_Bps = group.rates.memory_Bps * NumaNodes()}};
 }
 
 nlohmann::json ToJson(const MachineModel& model) {
@@ -115,15 +126,21 @@ Result<MachineModel> ReadModel(const JsonView& view) {
 
 }  // namespace
 
-Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members) {
-  const bool dumps = members.empty();
-  Result<MachineModel> declared =
-      Model(config, ranks, members, MachineRates(), dumps && !config.calibrate);
+Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members,
+                                int ranks_of_job) {
+  Description group{.ranks = ranks, .members = members, .ranks_of_job = ranks_of_job};
+  // Which processors this rank may use is no matter of the machine: another rank might have come
+  // first, and the order of reduction must be the same.
+  group.usable_cpus = std::max(ranks, UsableCpus());
+  group.dumps = members.empty() && !config.calibrate;
+  Result<MachineModel> declared = Describe(config, group);
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   if (!config.calibrate) return basis;
-  Result<MachineModel> calibrated =
-      Model(config, ranks, members, MeasuredRates(config.cache_dir), dumps);
+  group.rates = MeasuredRates(config.cache_dir);
+  group.usable_cpus = UsableCpus();
+  group.dumps = members.empty();
+  Result<MachineModel> calibrated = Describe(config, group);
   if (!calibrated.ok()) return calibrated.status();
   basis.calibrated = std::move(calibrated).value();
   // What a file describes is not what was measured.

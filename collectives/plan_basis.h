@@ -30,10 +30,12 @@ struct PlanBasis {
 
 /// Describes this machine for a group of `ranks` ranks, under the TIDEGATE_TOPO_*, _CALIBRATE and
 /// _CACHE_DIR of `config`. `members`: global ranks of a group that is not the job's own; empty:
-/// rank i is global rank i, and the description is dumped where that is asked for. A machine that
+/// rank i is global rank i, and the description is dumped where that is asked for; `ranks_of_job`:
+/// global ranks there are, as far as is known. A machine that
 /// cannot be looked at is taken for a plain one. Measures on the first call in the first process
 /// of a machine. kInvalidArgument for a bad topology file.
-Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members);
+Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members = {},
+                                int ranks_of_job = 0);
 
 /// Keeps a measured table for groups of `ranks` ranks that are made on this machine from now on;
 /// returns the file. kInvalidArgument where it cannot be kept.

@@ -1,10 +1,13 @@
 #include "collectives/plan_book.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "collectives/prepared_call.h"
 #include "collectives/verified_plans.h"
+#include "common/log.h"
+#include "common/units.h"
 
 namespace tidegate {
 
@@ -27,6 +30,9 @@ Result<const Schedule*> PlanBook::For(const CollectiveRequest& request) {
                                .placement = &choice_.placement};
     auto made = std::make_unique<Schedule>((*algorithm.value())(input));
     TIDEGATE_RETURN_IF_ERROR(EnsureVerified(*algorithm.value(), input, *made));
+    if (LogEnabled(LogLevel::kInfo))
+      Log(LogLevel::kInfo, std::string(NameOf(request.collective)) + " of " +
+                               FormatBytes(asked.bytes) + " runs " + made->name);
     schedule = std::move(made);
   }
   return schedule.get();

@@ -1,11 +1,13 @@
 #include "collectives/planned_choice.h"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "collectives/fork_generation.h"
 #include "collectives/plan_basis.h"
 #include "collectives/transport/transport.h"
 
@@ -25,10 +27,17 @@ struct Registry {
   std::map<std::string, std::weak_ptr<SharedPlanner>> planners;  // Guarded.
 };
 
-/// Never destroyed: groups may be made until the process ends.
+/// Never destroyed: groups may be made until the process ends. A forked process starts with an
+/// empty one, since another thread may have held the lock.
 Registry& ProcessRegistry() {
-  static auto* const registry = new Registry;
-  return *registry;
+  static std::atomic<Registry*> registry{nullptr};
+  static const bool forgets = [] {
+    registry = new Registry;
+    OnForkInChild([] { registry = new Registry; });
+    return true;
+  }();
+  static_cast<void>(forgets);
+  return *registry.load();
 }
 
 std::string KeyOf(const std::string& basis, const AlgorithmChoices& forced,

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "collectives/verifier/verifier.h"
 
@@ -32,16 +33,15 @@ Status EnsureVerified(const Algorithm& algorithm, const AlgorithmInput& input,
     program += ' ' + std::to_string(placement.node_of(rank));
   Verdicts& verdicts = AllVerdicts();
   const std::lock_guard lock(verdicts.mutex);
-  const auto [entry, is_new] = verdicts.of_program.try_emplace(program);
-  if (!is_new) return entry->second;
-  const Status verdict = VerifyPlan(own.collective, placement, input.root,
-                                    algorithm.Programs(input), algorithm.ClaimsFor(input));
+  if (const auto known = verdicts.of_program.find(program); known != verdicts.of_program.end())
+    return known->second;
+  Status verdict = VerifyPlan(own.collective, placement, input.root, algorithm.Programs(input),
+                              algorithm.ClaimsFor(input));
   if (!verdict.ok())
-    entry->second = Status(StatusCode::kInternal,
-                           "algorithm " + own.name +
-                               " failed its verification and is not run: " + verdict.message() +
-                               "; choose another with TIDEGATE_ALGO and report this");
-  return entry->second;
+    verdict = Status(StatusCode::kInternal,
+                     "algorithm " + own.name + " failed its verification and is not run: " +
+                         verdict.message() + "; choose another with TIDEGATE_ALGO and report this");
+  return verdicts.of_program.emplace(std::move(program), std::move(verdict)).first->second;
 }
 
 }  // namespace tidegate

@@ -25,7 +25,7 @@ struct Config {
   std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.
   std::string topo_dump_file;  ///< TIDEGATE_TOPO_DUMP_FILE: where to write it; empty: nowhere.
-  std::string node_id;         ///< TIDEGATE_NODE_ID; empty: the boot id.
+  std::string node_id;         ///< TIDEGATE_NODE_ID: ranks of other names are on other nodes.
   bool calibrate = true;       ///< TIDEGATE_CALIBRATE: measure the machine, once.
   /// TIDEGATE_CACHE_DIR, else tidegate in XDG_CACHE_HOME or in ~/.cache; empty: nothing is kept.
   std::string cache_dir;

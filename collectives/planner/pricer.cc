@@ -101,9 +101,10 @@ Result<double> Pricer::Price(const NamedAlgorithm& algorithm, std::uint64_t byte
                                                     std::to_string(most_marks_));
   const auto sub_slots = static_cast<std::size_t>(std::max(1, first.sub_slots));
   const std::size_t chunk = slot_bytes_ / sub_slots / 64 * 64;
-  if (chunk == 0)
+  // Short calls use half a slot.
+  if (slot_bytes_ / 2 / sub_slots < 64)
     return Status(StatusCode::kInvalidArgument,
-                  "needs a stage of at least " + FormatBytes(kStageSlots * sub_slots * 64) +
+                  "needs a stage of at least " + FormatBytes(2 * kStageSlots * sub_slots * 64) +
                       ", and has " + FormatBytes(kStageSlots * slot_bytes_) +
                       " (TIDEGATE_STAGE_BYTES)");
   // Of a tensor in unequal parts no rank stands for others. Where that hardly matters, or all ranks

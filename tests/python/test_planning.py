@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 SCRIPT = """
 import os
 import torch
 import torch.distributed as dist
 rank = int(os.environ["RANK"])
+if rank == 1 and "OTHER_ALGO" in os.environ:
+    os.environ["TIDEGATE_ALGO"] = os.environ["OTHER_ALGO"]
 if "NODE_IDS" in os.environ:
     os.environ["TIDEGATE_NODE_ID"] = os.environ["NODE_IDS"].split(",")[rank]
 said = []
@@ -68,6 +73,7 @@ def ranks(tmp_path: Path, size: int, **env: str) -> list[str]:
         timeout=180,
         env={**os.environ, "TIDEGATE_CACHE_DIR": str(tmp_path / "cache"), **env},
     )
+    (tmp_path / "stderr").write_text(done.stderr)
     lines = sorted(done.stdout.splitlines())
     assert len(lines) == size, done.stdout + done.stderr
     return lines
@@ -118,13 +124,25 @@ def test_a_bad_file_is_told_to_every_rank(tmp_path: Path) -> None:
         assert "describes 2 ranks, the group has 3" in line
 
 
+def test_a_rank_that_cannot_plan_says_so_to_all(tmp_path: Path) -> None:
+    cluster = described(tmp_path, "2+1")
+    other = "ag:column_recursive_doubling,rs:recursive_doubling"
+    lines = ranks(tmp_path, 3, TIDEGATE_TOPO_FILE=cluster, OTHER_ALGO=other)
+    assert all("cannot be run by 3 ranks on 2 node(s)" in line for line in lines), lines
+
+
 def test_ranks_of_differently_named_nodes_are_told_so(tmp_path: Path) -> None:
     assert all_right(ranks(tmp_path, 3, NODE_IDS="a,a,a"))
     lines = ranks(tmp_path, 3, NODE_IDS="a,b,a")
     assert all("TIDEGATE_NODE_ID" in line for line in lines), lines
 
 
-def test_bits_do_not_depend_on_what_was_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cluster", [None, "2+1"])
+def test_bits_do_not_depend_on_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: str | None
+) -> None:
+    if cluster is not None:
+        monkeypatch.setenv("TIDEGATE_TOPO_FILE", described(tmp_path, cluster))
     first = ranks(tmp_path, 3)
     assert all_right(first), first
     (made,) = calibrations(tmp_path)
@@ -155,7 +173,7 @@ def test_groups_choose_by_what_was_measured(tmp_path: Path) -> None:
     assert all(size_class == 10 and time > 0 for _, _, size_class, time in report["seconds"])
     first = ranks(tmp_path, 2)
     assert all_right(first), first
-    # As if the ring were by far the fastest, on one rank's word: both run it, or would fail.
+    # As if the ring were by far the fastest.
     path = Path(report["file"])
     kept = json.loads(path.read_text())
     kept["seconds"] = [
@@ -164,4 +182,9 @@ def test_groups_choose_by_what_was_measured(tmp_path: Path) -> None:
         for size_class in range(1, 21)
     ]
     path.write_text(json.dumps(kept))
-    assert ranks(tmp_path, 2) == first
+    assert ranks(tmp_path, 2, TIDEGATE_DEBUG="INFO") == first
+    said = (tmp_path / "stderr").read_text()
+    assert re.search("all_gather of .* runs ring", said)
+    # Its order of reduction is another.
+    assert re.search("reduce_scatter of .* runs direct", said)
+    assert not re.search("reduce_scatter of .* runs ring", said)

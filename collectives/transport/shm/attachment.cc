@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -125,7 +126,7 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
     std::unique_ptr<ShmTransport> made(new ShmTransport(
         options_, layout_, service_, std::move(segment).value(), std::move(mapping).value()));
     if (options_.agreement) {
-      Result<std::string> agreement = options_.agreement();
+      Result<std::string> agreement = AskForAgreement();
       if (!agreement.ok()) return agreement.status();
       made->agreement_ = std::move(agreement).value();
     }
@@ -150,20 +151,30 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
   return transport;
 }
 
+/// The others must not wait for what an exception has kept from being written.
+Result<std::string> ShmAttachment::AskForAgreement() const {
+  try {
+    return options_.agreement();
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInternal, error.what());
+  }
+}
+
 Result<std::unique_ptr<ShmTransport>> ShmAttachment::Join() {
   const Result<SegmentDescription> description = AwaitDescription();
   if (!description.ok()) return description.status();
   TIDEGATE_RETURN_IF_ERROR(CheckDescription(description.value()));
   Result<UniqueFd> segment = FetchSegment(description.value());
   if (!segment.ok()) return segment.status();
+  std::string agreement;
+  if (options_.agreement) {
+    Result<std::string> text = options_.bootstrap->Get(kAgreementKey, TimeLeft(options_.deadline));
+    if (!text.ok()) return text.status();
+    agreement = std::move(text).value();
+  }
   Result<std::unique_ptr<ShmTransport>> transport = MapSegment(std::move(segment).value());
   if (!transport.ok()) return transport;
-  if (options_.agreement) {
-    Result<std::string> agreement =
-        options_.bootstrap->Get(kAgreementKey, TimeLeft(options_.deadline));
-    if (!agreement.ok()) return agreement.status();
-    transport.value()->agreement_ = std::move(agreement).value();
-  }
+  transport.value()->agreement_ = std::move(agreement);
   transport.value()->PublishRecord(self_.pid, self_.host, service_->address());
   return transport;
 }

@@ -43,6 +43,7 @@ class ShmAttachment {
   };
 
   Result<std::unique_ptr<ShmTransport>> Create();
+  Result<std::string> AskForAgreement() const;
   Result<std::unique_ptr<ShmTransport>> Join();
   Result<SegmentDescription> AwaitDescription();
   Status CheckDescription(const SegmentDescription& description) const;
