@@ -103,7 +103,8 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
       if (rank == 0) moved[1] = expected;
     }));
   }
-  for (const std::unique_ptr<RankProcess>& process : processes) ASSERT_TRUE(process->Succeeded());
+  for (const std::unique_ptr<RankProcess>& process : processes)
+    ASSERT_TRUE(process->Succeeded(/*limit_ms=*/500'000));
   EXPECT_EQ(moved[0], moved[1]);
 }
 

@@ -90,10 +90,10 @@ class RankProcess {
     return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
   }
 
-  /// True when the body ran to its end with no failed expectation.
-  bool Succeeded() {
+  /// True when the body ran to its end, within the limit, with no failed expectation.
+  bool Succeeded(int limit_ms = 60'000) {
     pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
-    if (poll(&ended, 1, 60000) != 1) return false;
+    if (poll(&ended, 1, limit_ms) != 1) return false;
     int status = 0;
     reaped_ = waitpid(pid_, &status, 0) == pid_;
     return reaped_ && WIFEXITED(status) && WEXITSTATUS(status) == 0;
