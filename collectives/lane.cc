@@ -51,7 +51,9 @@ bool Lane::Run(const std::shared_ptr<Task>& task) {
     if (GiveUp(*task, &outcome)) break;
     if (Interrupted()) {
       FailWith(*task, StatusCode::kAborted, context_.rank(),
-               context_.transport().DescribePeer(context_.rank()) + " was interrupted by a signal",
+               context_.transport().DescribePeer(context_.rank()) +
+                   " was interrupted by a signal; see that process's own output, "
+                   "restart the job from its last checkpoint",
                &outcome);
       outcome = Status(StatusCode::kInterrupted, outcome.message());
       break;

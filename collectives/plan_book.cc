@@ -30,9 +30,9 @@ Result<const Schedule*> PlanBook::For(const CollectiveRequest& request) {
                                .placement = &choice_.placement};
     auto made = std::make_unique<Schedule>((*algorithm.value())(input));
     TIDEGATE_RETURN_IF_ERROR(EnsureVerified(*algorithm.value(), input, *made));
-    if (LogEnabled(LogLevel::kInfo))
-      Log(LogLevel::kInfo, std::string(NameOf(request.collective)) + " of " +
-                               FormatBytes(asked.bytes) + " runs " + made->name);
+    if (LogEnabled(LogLevel::kTrace))
+      Log(LogLevel::kTrace, std::string(NameOf(request.collective)) + " of " +
+                                FormatBytes(asked.bytes) + " runs " + made->name);
     schedule = std::move(made);
   }
   return schedule.get();

@@ -182,7 +182,7 @@ def test_groups_choose_by_what_was_measured(tmp_path: Path) -> None:
         for size_class in range(1, 21)
     ]
     path.write_text(json.dumps(kept))
-    assert ranks(tmp_path, 2, TIDEGATE_DEBUG="INFO") == first
+    assert ranks(tmp_path, 2, TIDEGATE_DEBUG="TRACE") == first
     said = (tmp_path / "stderr").read_text()
     assert re.search("all_gather of .* runs ring", said)
     # Its order of reduction is another.
