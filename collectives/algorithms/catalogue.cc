@@ -194,8 +194,8 @@ std::vector<NamedAlgorithm> MakeAll() {
 }  // namespace
 
 const std::vector<NamedAlgorithm>& AllAlgorithms() {
-  static const std::vector<NamedAlgorithm> kAll = MakeAll();
-  return kAll;
+  static const std::vector<NamedAlgorithm> all = MakeAll();
+  return all;
 }
 
 const NamedAlgorithm* FindAlgorithm(Collective collective, std::string_view name) {

@@ -50,18 +50,23 @@ double CopyRate(int threads) {
   const std::size_t half =
       std::min(kMostBytesEach, all_bytes / static_cast<std::size_t>(threads)) / 2;
   if (half < kLeastBytes) return 0;
-  std::vector<std::unique_ptr<std::byte[]>> buffers;
-  for (int i = 0; i < 2 * threads; ++i) {
-    buffers.emplace_back(new (std::nothrow) std::byte[half]);
-    if (buffers.back() == nullptr) return 0;
+  struct Buffers {
+    std::unique_ptr<std::byte[]> from;
+    std::unique_ptr<std::byte[]> to;
+  };
+  std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+  for (Buffers& pair : buffers) {
+    pair.from.reset(new (std::nothrow) std::byte[half]);
+    pair.to.reset(new (std::nothrow) std::byte[half]);
+    if (pair.from == nullptr || pair.to == nullptr) return 0;
   }
   std::optional<std::barrier<>> all;  // Made once it is known how many there are.
   std::atomic<bool> begun{false};
   std::vector<double> seconds;
   seconds.reserve(kRounds);
   const auto work = [&](int thread) {
-    std::byte* const from = buffers[static_cast<std::size_t>(2 * thread)].get();
-    std::byte* const to = buffers[static_cast<std::size_t>(2 * thread + 1)].get();
+    std::byte* const from = buffers[static_cast<std::size_t>(thread)].from.get();
+    std::byte* const to = buffers[static_cast<std::size_t>(thread)].to.get();
     begun.wait(false);
     std::memset(from, 1, half);
     std::memset(to, 2, half);
@@ -75,10 +80,12 @@ double CopyRate(int threads) {
   };
   std::vector<std::jthread> others;
   others.reserve(static_cast<std::size_t>(threads));
-  try {
-    for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
-  } catch (const std::system_error&) {
-    // The limit on threads: those that there are will do.
+  for (int thread = 1; thread < threads; ++thread) {
+    try {
+      others.emplace_back(work, thread);
+    } catch (const std::system_error&) {
+      break;  // The limit on threads: those that there are will do.
+    }
   }
   const auto running = static_cast<std::ptrdiff_t>(others.size()) + 1;
   all.emplace(running);

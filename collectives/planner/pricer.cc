@@ -104,7 +104,7 @@ Result<double> Pricer::Price(const NamedAlgorithm& algorithm, std::uint64_t byte
   // Short calls use half a slot.
   if (slot_bytes_ / 2 / sub_slots < 64)
     return Status(StatusCode::kInvalidArgument,
-                  "needs a stage of at least " + FormatBytes(2 * kStageSlots * sub_slots * 64) +
+                  "needs a stage of at least " + FormatBytes(sub_slots * 2 * kStageSlots * 64) +
                       ", and has " + FormatBytes(kStageSlots * slot_bytes_) +
                       " (TIDEGATE_STAGE_BYTES)");
   // Of a tensor in unequal parts no rank stands for others. Where that hardly matters, or all ranks

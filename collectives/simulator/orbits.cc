@@ -34,6 +34,7 @@ class Automorphism {
     }
     for (int node = 0; node < topology_.nodes(); ++node) TIDEGATE_RETURN_IF_ERROR(MapNode(node));
     for (VertexId v = 0; v < topology_.node_begin(topology_.nodes()); ++v) queue_.push_back(v);
+    // It grows meanwhile. NOLINTNEXTLINE(modernize-loop-convert)
     for (std::size_t i = 0; i < queue_.size(); ++i) TIDEGATE_RETURN_IF_ERROR(MapAround(queue_[i]));
     return MapLinks();
   }

@@ -29,8 +29,9 @@ Result<Placement> Placement::Make(std::span<const int> node_of_rank) {
   placement.largest_ = *std::max_element(count.begin(), count.end());
   placement.by_node_.resize(node_of_rank.size());
   for (int rank = 0; rank < placement.ranks(); ++rank) {
-    const int at = placement.first_[static_cast<std::size_t>(placement.node_of(rank))];
-    placement.by_node_[static_cast<std::size_t>(at + placement.local_of(rank))] = rank;
+    const int at = placement.first_[static_cast<std::size_t>(placement.node_of(rank))] +
+                   placement.local_of(rank);
+    placement.by_node_[static_cast<std::size_t>(at)] = rank;
   }
   return placement;
 }
