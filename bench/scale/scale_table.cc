@@ -188,6 +188,7 @@ void PrintTable(int ranks, const std::string& only) {
 }  // namespace
 }  // namespace tidegate::scale
 
+// What it throws ends it, with its message. NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   std::vector<int> counts;
   std::string only;
@@ -195,7 +196,7 @@ int main(int argc, char** argv) {
     if (std::string(argv[i]) == "--only" && i + 1 < argc) {
       only = argv[++i];
     } else {
-      counts.push_back(std::atoi(argv[i]));
+      counts.push_back(static_cast<int>(std::strtol(argv[i], nullptr, 10)));
     }
   }
   if (counts.empty()) counts = {1024, 16384, 65536};

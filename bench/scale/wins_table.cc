@@ -241,13 +241,14 @@ void AskFixtures(int which, Wins& wins) {
 
 int CountAfter(int argc, char** argv, const std::string& option, int otherwise) {
   for (int i = 1; i + 1 < argc; ++i)
-    if (argv[i] == option) return std::atoi(argv[i + 1]);
+    if (argv[i] == option) return static_cast<int>(std::strtol(argv[i + 1], nullptr, 10));
   return otherwise;
 }
 
 }  // namespace
 }  // namespace tidegate::scale
 
+// What it throws ends it, with its message. NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   using namespace tidegate::scale;
   const int small = CountAfter(argc, argv, "--small", 500);

@@ -27,10 +27,11 @@ MachineRates CountedRates() {
 MachineRates OtherRates() { return {.copy_Bps = 1e9, .memory_Bps = 2e9, .signal_s = 1e-6}; }
 
 class CacheTest : public ::testing::Test {
- protected:
+ public:
   CacheTest() { std::filesystem::remove_all(cache_); }
   ~CacheTest() override { std::filesystem::remove_all(cache_); }
 
+ protected:
   std::filesystem::path OnlyFile() const {
     std::filesystem::path only;
     for (const auto& entry : std::filesystem::directory_iterator(cache_)) {

@@ -31,8 +31,8 @@ class DisagreementTest : public ::testing::Test {
                                                 {output_.data() + 8, 8},
                                                 {output_.data() + 16, 8},
                                                 {output_.data() + 24, 8}}};
-    static const testing::AlgorithmTable kTable = testing::AlgorithmTable::Default();
-    const Algorithm* algorithm = kTable.Choose(Collective::kAllGather, MessageBytes(request));
+    static const testing::AlgorithmTable table = testing::AlgorithmTable::Default();
+    const Algorithm* algorithm = table.Choose(Collective::kAllGather, MessageBytes(request));
     schedule_ = (*algorithm)({.rank = 0, .ranks = kRanks, .root = 0});
     call_ = Prepare(request, schedule_, sequence, kStageBytes, 1 << 30);
     ASSERT_TRUE(execution_.Start(Bind(call_)).ok());

@@ -75,8 +75,8 @@ class MismatchTest : public ::testing::Test {
     const auto i = static_cast<std::size_t>(rank);
     memory_[i] = std::make_unique<CaseMemory>(test_case);
     const CollectiveRequest request = memory_[i]->RequestFor(rank);
-    static const testing::AlgorithmTable kTable = testing::AlgorithmTable::Default();
-    const Algorithm* algorithm = kTable.Choose(request.collective, 1);
+    static const testing::AlgorithmTable table = testing::AlgorithmTable::Default();
+    const Algorithm* algorithm = table.Choose(request.collective, 1);
     schedules_[i] = (*algorithm)({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
     calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, 1 << 30);
     const Status started = executions_[i].Start(Bind(calls_[i]));

@@ -36,6 +36,7 @@ int CeilLog2(int value) {
   return log;
 }
 
+// Named as the macros that it stands beside. NOLINTNEXTLINE(readability-identifier-naming)
 #define EXPECT_SAME(actual, expected) EXPECT_NEAR((actual) / (expected), 1, 1e-9)
 
 class ClosedFormsTest : public ::testing::TestWithParam<int> {};

@@ -88,7 +88,7 @@ class Adversary {
       std::vector<int> peers;
       executions_[rank].AwaitedPeers(&peers);
       for (const int peer : peers) text += " " + std::to_string(peer);
-      text += ";";
+      text += ';';
     }
     return text;
   }
