@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.python.jobs import run_job
 
 SCRIPT = """
 import os
@@ -41,16 +40,7 @@ except (RuntimeError, ValueError) as error:
 
 
 def ranks(tmp_path: Path, size: int, **env: str) -> list[str]:
-    path = tmp_path / "script.py"
-    path.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={**os.environ, **env},
-    )
-    return done.stdout.splitlines()
+    return run_job(SCRIPT, tmp_path, size, env).stdout.splitlines()
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "bruck", "far_first", "recursive_doubling"])

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.python.jobs import run_job
+
 SCRIPT = """
 import os
 import torch
@@ -64,15 +66,7 @@ except (RuntimeError, ValueError) as error:
 
 def ranks(tmp_path: Path, size: int, **env: str) -> list[str]:
     """What each rank of a job printed, in order."""
-    path = tmp_path / "script.py"
-    path.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={**os.environ, "TIDEGATE_CACHE_DIR": str(tmp_path / "cache"), **env},
-    )
+    done = run_job(SCRIPT, tmp_path, size, {"TIDEGATE_CACHE_DIR": str(tmp_path / "cache"), **env})
     (tmp_path / "stderr").write_text(done.stderr)
     lines = sorted(done.stdout.splitlines())
     assert len(lines) == size, done.stdout + done.stderr
