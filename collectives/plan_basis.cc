@@ -28,11 +28,12 @@ const Result<MachineFacts>& ThisMachine() {
   return facts;
 }
 
+std::string ThisMachinesName() { return MachineKey(UsableCpus()); }
+
 MachineRates MeasureThisMachine() { return MeasureMachine(UsableCpus(), NumaNodes()); }
 
 const MachineRates& MeasuredRates(const std::string& cache) {
-  static const MachineRates rates =
-      CalibratedRates(cache, MachineKey(UsableCpus()), MeasureThisMachine);
+  static const MachineRates rates = CalibratedRates(cache, ThisMachinesName(), MeasureThisMachine);
   return rates;
 }
 
@@ -53,8 +54,6 @@ Result<Topology> Discover(int ranks, const MachineRates& rates, int usable_cpus)
 }
 
 constexpr std::size_t kMostFileBytes = std::size_t{4} << 20;
-
-std::string ThisMachinesName() { return MachineKey(UsableCpus()); }
 
 std::string MeasuredFile(const Config& config, int ranks) {
   return CacheFile(config.cache_dir, "measured-" + std::to_string(ranks), ThisMachinesName());
@@ -153,7 +152,8 @@ Result<std::string> KeepMeasured(const Config& config, int ranks, const Measured
     return Status(StatusCode::kInvalidArgument,
                   "there is no folder to keep measurements in; set TIDEGATE_CACHE_DIR");
   std::string path = MeasuredFile(config, ranks);
-  TIDEGATE_RETURN_IF_ERROR(ReplaceFile(path, FormatMeasuredFile(ThisMachinesName(), ranks, table)));
+  TIDEGATE_RETURN_IF_ERROR(
+      ReplaceCacheFile(path, FormatMeasuredFile(ThisMachinesName(), ranks, table)));
   return path;
 }
 

@@ -1,11 +1,10 @@
 #include "collectives/calibration/cache_file.h"
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
+
+#include "common/json/parse_json.h"
 
 namespace tidegate {
 namespace {
@@ -25,18 +24,11 @@ std::string CacheFile(const std::string& cache, std::string_view kind, const std
   return (std::filesystem::path(cache) / (std::string(kind) + hash)).string();
 }
 
-Status ReplaceFile(const std::string& path, const std::string& text) {
+Status ReplaceCacheFile(const std::string& path, const std::string& text) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  const std::string draft = path + "." + std::to_string(getpid());
-  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) std::filesystem::rename(draft, path, error);
-  if (file && !error) return Status();
-  const std::string why = file ? error.message() : "it cannot be written";
-  std::filesystem::remove(draft, error);
-  return Status(StatusCode::kInvalidArgument, path + ": " + why);
+  const Status written = ReplaceTextFile(path, text);
+  return written.ok() ? written : Status(written.code(), path + ": " + written.message());
 }
 
 }  // namespace tidegate

@@ -70,7 +70,7 @@ MachineRates CalibratedRates(const std::string& cache, const std::string& key,
         "calibration " + path + " is not used and made anew: " + kept.status().message());
   }
   const MachineRates rates = measure();
-  if (const Status status = ReplaceFile(path, FormatCalibration(key, rates)); !status.ok())
+  if (const Status status = ReplaceCacheFile(path, FormatCalibration(key, rates)); !status.ok())
     Log(LogLevel::kInfo, "the calibration cannot be kept, every process makes its own: " +
                              status.message() + "; set TIDEGATE_CACHE_DIR");
   return rates;

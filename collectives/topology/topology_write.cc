@@ -1,13 +1,9 @@
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "collectives/topology/topology_json.h"
+#include "common/json/parse_json.h"
 
 namespace tidegate {
 namespace {
@@ -194,26 +190,10 @@ class Writer {
 std::string FormatTopology(const Topology& topology) { return Writer(topology).Write(); }
 
 Status DumpTopology(const Topology& topology, const std::string& path) {
-  const auto failed = [&path](const std::string& why) {
-    return Status(StatusCode::kInvalidArgument, "cannot write the topology to " + path + ": " +
-                                                    why + "; choose a path that can be written");
-  };
-  // Several ranks may write at once: each replaces the whole file.
-  const std::string draft = path + "." + std::to_string(getpid());
-  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-  if (!file) return failed("it cannot be created");
-  file << FormatTopology(topology);
-  file.close();
-  std::error_code error;
-  if (!file) {
-    std::filesystem::remove(draft, error);
-    return failed("the file system is full or failing");
-  }
-  std::filesystem::rename(draft, path, error);
-  if (!error) return Status();
-  const std::string why = error.message();
-  std::filesystem::remove(draft, error);
-  return failed(why);
+  const Status written = ReplaceTextFile(path, FormatTopology(topology));
+  if (written.ok()) return written;
+  return Status(written.code(), "cannot write the topology to " + path + ": " + written.message() +
+                                    "; choose a path that can be written");
 }
 
 }  // namespace tidegate

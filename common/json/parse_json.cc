@@ -1,5 +1,7 @@
 #include "common/json/parse_json.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -159,6 +161,27 @@ Result<std::string> ReadTextFile(const std::string& path, std::size_t most_bytes
       return Bad("cannot read " + path + ": it has more than " + FormatBytes(most_bytes));
   }
   return text;
+}
+
+Status ReplaceTextFile(const std::string& path, const std::string& text) {
+  const auto failed = [](const std::string& why) {
+    return Status(StatusCode::kInvalidArgument, why);
+  };
+  const std::string draft = path + "." + std::to_string(getpid());
+  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+  if (!file) return failed("it cannot be created");
+  file << text;
+  file.close();
+  std::error_code error;
+  if (!file) {
+    std::filesystem::remove(draft, error);
+    return failed("the file system is full or failing");
+  }
+  std::filesystem::rename(draft, path, error);
+  if (!error) return Status();
+  const std::string why = error.message();
+  std::filesystem::remove(draft, error);
+  return failed(why);
 }
 
 }  // namespace tidegate

@@ -25,4 +25,8 @@ Result<nlohmann::json> ParseJson(std::string_view text, const JsonLimits& limits
 /// something else than a file or has more than `most_bytes`.
 Result<std::string> ReadTextFile(const std::string& path, std::size_t most_bytes);
 
+/// Writes a file as a whole or not at all: other processes may read or write it meanwhile.
+/// kInvalidArgument with the reason, without the path, if that cannot be done.
+Status ReplaceTextFile(const std::string& path, const std::string& text);
+
 }  // namespace tidegate
