@@ -190,7 +190,7 @@ class Writer {
 std::string FormatTopology(const Topology& topology) { return Writer(topology).Write(); }
 
 Status DumpTopology(const Topology& topology, const std::string& path) {
-  const Status written = ReplaceTextFile(path, FormatTopology(topology));
+  Status written = ReplaceTextFile(path, FormatTopology(topology));
   if (written.ok()) return written;
   return Status(written.code(), "cannot write the topology to " + path + ": " + written.message() +
                                     "; choose a path that can be written");
