@@ -174,15 +174,34 @@ bool Lane::GiveUp(Task& task, Status* outcome) {
     if (found.explained || now - unexplained_since_ >= kPatience)
       return FailWith(task, StatusCode::kMismatch, found.peer, found.mismatch.message(), outcome);
   }
-  if (now < task.deadline) return false;
+  if (now < task.deadline) {
+    execution_.PublishWait();
+    return false;
+  }
+  return TimeOut(task, now, outcome);
+}
+
+/// Ranks that wait for a rank that waits for another have the same deadline as that one: whoever
+/// comes to it first names the last of that chain.
+bool Lane::TimeOut(Task& task, TimePoint now, Status* outcome) {
   execution_.AwaitedPeers(&awaited_);
-  return FailWith(task, StatusCode::kTimeout, awaited_.empty() ? -1 : awaited_.front(),
-                  Describe(task) + " timed out after " + FormatMilliseconds(now - task.begun) +
-                      " on rank " + std::to_string(context_.rank()) +
-                      (awaited_.empty() ? std::string("; it waited for an earlier operation")
-                                        : "; missing: " + context_.DescribePeers(awaited_)) +
-                      "; see what they are doing, or give the group a timeout longer than " +
-                      FormatMilliseconds(task.deadline - task.begun),
+  std::vector<int> missing;
+  execution_.LastAwaited(&missing);
+  if (missing.empty()) missing = awaited_;
+  std::string text = Describe(task) + " timed out after " + FormatMilliseconds(now - task.begun) +
+                     " on rank " + std::to_string(context_.rank());
+  if (missing.empty()) {
+    text += "; it waited for an earlier operation";
+  } else {
+    text += "; missing: " + context_.DescribePeers(missing);
+    std::erase_if(awaited_, [&](int peer) {
+      return std::find(missing.begin(), missing.end(), peer) != missing.end();
+    });
+    if (!awaited_.empty()) text += ", awaited by " + context_.DescribePeers(awaited_);
+  }
+  text += "; see what they are doing, or give the group a timeout longer than " +
+          FormatMilliseconds(task.deadline - task.begun);
+  return FailWith(task, StatusCode::kTimeout, missing.empty() ? -1 : missing.front(), text,
                   outcome);
 }
 

@@ -68,6 +68,7 @@ class Lane {
  private:
   bool Advance(Task& task, Status* outcome);
   bool GiveUp(Task& task, Status* outcome);
+  bool TimeOut(Task& task, TimePoint now, Status* outcome);
   bool PeerLeft(Task& task, Status* outcome);
   bool FailWith(Task& task, StatusCode code, int culprit, const std::string& text, Status* outcome);
   void Finish(Task& task, Status outcome);

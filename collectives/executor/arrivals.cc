@@ -103,23 +103,6 @@ Status Execution::DifferentCalls(int peer, const Fingerprint& theirs,
                          : ""));
 }
 
-bool Execution::AwaitsPeers() const { return running_ || refused_; }
-
-void Execution::AwaitedPeers(std::vector<int>* peers) const {
-  peers->clear();
-  if (!AwaitsPeers()) return;
-  for (int peer = 0; peer < transport_.ranks(); ++peer)
-    if (peer != rank_ && !transport_.HasArrived(lane_, peer, index_)) peers->push_back(peer);
-  if (!running_ || !peers->empty() || iteration_ >= iterations_) return;
-  const Step& step = call_.schedule->steps[next_step_];
-  if (step.kind != StepKind::kWait) return;
-  const std::uint64_t word = WordFor(ChunkOf(step) + step.wait_offset);
-  for (int peer = 0; peer < transport_.ranks(); ++peer)
-    if (peer != rank_ && (step.peer == kAllPeers || step.peer == peer) &&
-        !transport_.HasReached(lane_, peer, step.mark, word))
-      peers->push_back(peer);
-}
-
 bool Execution::FindDisagreement(Disagreement* found) const {
   if (!AwaitsPeers()) return false;
   const Fingerprint& ours = call_.fingerprint;

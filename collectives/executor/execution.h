@@ -67,6 +67,13 @@ class Execution {
 
   /// While blocked: the peers being waited for.
   void AwaitedPeers(std::vector<int>* peers) const;
+  /// Tells peers what this rank waits for, for LastAwaited of theirs: to be called when the wait is
+  /// long. A few stores.
+  void PublishWait() const;
+  /// While blocked: where the waiting ends. Of the peers being waited for and those that they wait
+  /// for in turn, as far as they have published it, the ones that wait for nobody, by rank. Empty
+  /// when there is none: all wait for each other.
+  void LastAwaited(std::vector<int>* peers) const;
   /// While blocked: a peer, not only the next in order, that made another call under the number of
   /// this one, in whatever lane, or a call of another number in the place of this one. False when
   /// there is none.
@@ -95,6 +102,8 @@ class Execution {
   const Block& BlockOf(const Slice& slice, int i) const;
   std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
+  PendingWait Pending() const;
+  void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
   Status ReserveStage(std::size_t longest);

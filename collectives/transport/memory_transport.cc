@@ -134,6 +134,24 @@ bool MemoryTransport::HasReached(int lane, int peer, Mark mark, std::uint64_t wo
   return Words(lane, peer).Of(mark).load(std::memory_order_acquire) >= word;
 }
 
+void MemoryTransport::PublishWait(int lane, const PendingWait& wait) {
+  SharedWait& shared = Words(lane, rank_).wait;
+  shared.index.store(wait.index, std::memory_order_relaxed);
+  shared.word.store(wait.word, std::memory_order_relaxed);
+  shared.mark.store(wait.mark, std::memory_order_relaxed);
+  shared.peer.store(wait.peer, std::memory_order_relaxed);
+}
+
+PendingWait MemoryTransport::WaitOf(int lane, int peer) {
+  const SharedWait& shared = Words(lane, peer).wait;
+  const PendingWait wait{.index = shared.index.load(std::memory_order_relaxed),
+                         .word = shared.word.load(std::memory_order_relaxed),
+                         .mark = shared.mark.load(std::memory_order_relaxed),
+                         .peer = shared.peer.load(std::memory_order_relaxed)};
+  // A peer wrote it: the mark must at least be one.
+  return wait.mark >= 0 && wait.mark < kMaxMarks ? wait : PendingWait{};
+}
+
 void MemoryTransport::PublishRecord(int pid, const std::string& host, const std::string& address) {
   RankRecord& record = MutableRecord(rank_);
   record.pid = pid;

@@ -23,6 +23,8 @@ class MemoryTransport : public Transport {
   bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) final;
   void Signal(int lane, Mark mark, std::uint64_t word) final;
   bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) override;
+  void PublishWait(int lane, const PendingWait& wait) final;
+  PendingWait WaitOf(int lane, int peer) final;
   std::string DescribePeer(int peer) final;
   bool HasLeft(int peer) final;
   void Fail(const GroupFailure& failure) final;

@@ -16,7 +16,7 @@ namespace tidegate {
 ///   PairChannel x ranks x ranks | stage x ranks x lanes   (the last two page-aligned)
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 3;
+inline constexpr std::uint32_t kSegmentVersion = 4;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
@@ -51,6 +51,14 @@ struct SharedFingerprint {
 };
 static_assert(sizeof(Fingerprint) % sizeof(std::uint64_t) == 0);
 
+/// A PendingWait, for diagnosis: its parts may be of different waits while its rank gets on.
+struct SharedWait {
+  std::atomic<std::uint64_t> index;
+  std::atomic<std::uint64_t> word;
+  std::atomic<Mark> mark;
+  std::atomic<std::int32_t> peer;
+};
+
 /// Progress of one rank in one lane.
 struct LaneWords {
   /// Index of the latest arrival (release; pairs with the acquire in HasArrived).
@@ -62,6 +70,7 @@ struct LaneWords {
   /// Arrival i lies in entry i % 2. A rank can be at most one operation ahead of a peer that still
   /// reads, because completing an operation takes every peer's arrival at it.
   alignas(64) SharedFingerprint arrivals[2];
+  SharedWait wait;
 
   std::atomic<std::uint64_t>& Of(Mark mark) {
     // Not (... ? even_marks : odd_marks)[...], of which gcc 12 with UndefinedBehaviorSanitizer

@@ -38,6 +38,15 @@ bool Matches(const Fingerprint& a, const Fingerprint& b);
 /// "all_reduce(SUM, float32, 1024 elements) seq 7".
 std::string Describe(const Fingerprint& fingerprint);
 
+/// What a blocked rank waits for: that everybody arrives at operation `index` of a lane and that
+/// then the progress words of `mark` reach `word`. All zero: that it is not known to wait.
+struct PendingWait {
+  std::uint64_t index = 0;
+  std::uint64_t word = 0;
+  Mark mark = 0;
+  std::int32_t peer = kAllPeers;  ///< Whose word, or kAllPeers.
+};
+
 /// Why a group failed, as written by the rank that noticed first and read by all.
 struct GroupFailure {
   StatusCode code = StatusCode::kOk;
@@ -88,6 +97,11 @@ class Transport {
   /// Raises this rank's progress word of `mark`, below kMaxMarks, to `word`.
   virtual void Signal(int lane, Mark mark, std::uint64_t word) = 0;
   virtual bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) = 0;
+
+  /// Publishes what this rank waits for, for the diagnosis of its peers: it stands until the next.
+  virtual void PublishWait(int lane, const PendingWait& wait) = 0;
+  /// What `peer` published last. It may wait for that no longer.
+  virtual PendingWait WaitOf(int lane, int peer) = 0;
 
   /// "rank 2 (pid 4711, host a)" as far as known.
   virtual std::string DescribePeer(int peer) = 0;

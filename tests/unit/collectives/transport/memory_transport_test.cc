@@ -71,6 +71,27 @@ TEST(MemoryTransportTest, SplitsForAnotherNumberOfRanksAreABug) {
   EXPECT_THROW(group.transport(0).Arrive(0, 1, Call(1), splits), InvariantError);
 }
 
+TEST(MemoryTransportTest, AWaitIsSeenAsPublishedLast) {
+  LoopbackGroup group(2, kStage);
+  EXPECT_EQ(group.transport(1).WaitOf(0, 0).index, 0u) << "none yet";
+  group.transport(0).PublishWait(0, {.index = 3, .word = 7, .mark = 5, .peer = 1});
+  group.transport(0).PublishWait(0, {.index = 4, .word = 9, .mark = 6, .peer = kAllPeers});
+  const PendingWait seen = group.transport(1).WaitOf(0, 0);
+  EXPECT_EQ(seen.index, 4u);
+  EXPECT_EQ(seen.word, 9u);
+  EXPECT_EQ(seen.mark, 6);
+  EXPECT_EQ(seen.peer, kAllPeers);
+  EXPECT_EQ(group.transport(1).WaitOf(1, 0).index, 0u) << "the other lane";
+}
+
+TEST(MemoryTransportTest, AWaitForAWordThatDoesNotExistIsNone) {
+  LoopbackGroup group(2, kStage);
+  for (const Mark mark : {-1, kMaxMarks}) {
+    group.transport(0).PublishWait(0, {.index = 3, .word = 7, .mark = mark, .peer = 1});
+    EXPECT_EQ(group.transport(1).WaitOf(0, 0).index, 0u) << mark;
+  }
+}
+
 TEST(MemoryTransportTest, TheLatestArrivalIsForDiagnosis) {
   LoopbackGroup group(2, kStage);
   Fingerprint latest;
