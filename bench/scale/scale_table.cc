@@ -1,7 +1,9 @@
 // Prints the table of docs/scale.md: all-gather and reduce-scatter, column first against a flat
 // ring, on clusters that nobody here has.
 //
-//   tidegate_scale [--only CLUSTER] [RANKS ...] > table.md     # all, 1024 16384 65536
+//   tidegate_scale [--only CLUSTER] [--coll COLLECTIVE] [RANKS ...] > table.md
+//
+// All clusters, both collectives and 1024, 16384 and 65536 ranks where nothing is said.
 
 #include <algorithm>
 #include <chrono>
@@ -147,7 +149,7 @@ void PrintRow(const Scenario& scenario, Collective collective, std::uint64_t byt
   std::fflush(stdout);
 }
 
-void PrintTable(int ranks, const std::string& only) {
+void PrintTable(int ranks, const std::string& only, const std::string& only_collective) {
   std::printf("\n### %d ranks\n\n", ranks);
   std::printf(
       "| cluster | collective | S | algorithm | chunks | time | of bound | flat ring | ratio | "
@@ -163,6 +165,7 @@ void PrintTable(int ranks, const std::string& only) {
     Bench ring_bench(scenario.ring_topology, scenario.ring_orbit);
     const int actors = scenario.orbit == 0 ? ranks : scenario.orbit;
     for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+      if (!only_collective.empty() && NameOf(collective) != only_collective) continue;
       for (const std::uint64_t bytes : kSizes) {
         std::vector<Run> best;
         for (const char* name : {"column_bruck", "column_far_first", "column_segmented_bruck",
@@ -192,9 +195,12 @@ void PrintTable(int ranks, const std::string& only) {
 int main(int argc, char** argv) {
   std::vector<int> counts;
   std::string only;
+  std::string collective;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--only" && i + 1 < argc) {
       only = argv[++i];
+    } else if (std::string(argv[i]) == "--coll" && i + 1 < argc) {
+      collective = argv[++i];
     } else {
       counts.push_back(static_cast<int>(std::strtol(argv[i], nullptr, 10)));
     }
@@ -205,7 +211,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "tidegate_scale: %d ranks; a multiple of 256, at least 512\n", ranks);
       return 2;
     }
-    tidegate::scale::PrintTable(ranks, only);
+    tidegate::scale::PrintTable(ranks, only, collective);
   }
   const auto& totals = tidegate::scale::totals;
   std::printf("\n%d simulations, %.3g steps, %.3g events, %.0f s: %.2g events/s.\n", totals.runs,

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "collectives/algorithms/lowering.h"
@@ -16,36 +17,35 @@ class Spreader {
         frame_(frame),
         builder_(builder),
         sends_(ByTime(flow.sends)),
-        receives_(NodeFirst(ByTime(flow.receives))),
+        receives_(ByTime(flow.receives)),
         send_groups_(sends_),
         receive_groups_(receives_),
         own_(flow.own.begin(), flow.own.end()) {
     FindRelays();
+    FindAwaited();
   }
 
   void Write() {
-    // What arrived over the wire may be read from the stage by the rest of the node, whose reading
-    // has to be known here before the sender may overwrite it. Doing all reading of an iteration
-    // before all such relaying, and that before all sending, leaves no cycle of ranks that wait for
-    // each other. Of the reading, what lies in the node comes first, because it is there already
-    // while what was sent in the iteration before is still on the wire. A rank that passes nothing
-    // on sends first, so that its peers wait less.
-    const bool forwards = !sends_.empty() && sends_.back()->time > 0;
-    if (!forwards) WriteSends();
-    WriteReceives();
-    if (forwards) {
-      WriteRelays();
-      WriteSends();
+    if (sends_.empty() || sends_.back()->time == 0) {
+      // A rank that passes nothing on sends first, so that its peers wait less.
+      WriteSends(/*awaited=*/false);
+      WriteReceives(Medium::kNode);
+      WriteReceives(Medium::kWire);
+      return;
     }
+    // What arrived over the wire may be read from the stage by the rest of the node, whose reading
+    // has to be known here before the sender may overwrite it. Doing all such reading of an
+    // iteration before all such relaying, and that before all sending, leaves no cycle of ranks
+    // that wait for each other. What was sent in the iteration before may still be on the wire:
+    // all that does not pass it on comes before the wait for it, so that the wire is never idle.
+    WriteReceives(Medium::kNode);
+    WriteRelays();
+    WriteSends(/*awaited=*/false);
+    WriteReceives(Medium::kWire);
+    WriteSends(/*awaited=*/true);
   }
 
  private:
-  static std::vector<const Hop*> NodeFirst(std::vector<const Hop*> hops) {
-    std::stable_partition(hops.begin(), hops.end(),
-                          [](const Hop* hop) { return hop->medium == Medium::kNode; });
-    return hops;
-  }
-
   bool IsOwn(int block) const { return own_.contains(block); }
 
   Slice Held(const BlockRun& run) const {
@@ -109,10 +109,25 @@ class Spreader {
     builder_.Signal(frame_.first_mark + ReadMark(hop), kLongestBlock, -kPreviousInSlot);
   }
 
-  void WriteSends() {
+  /// Finds the sends that pass on what is received over the wire in the very iteration.
+  void FindAwaited() {
+    std::unordered_map<int, int> arrived_at;
+    for (const Hop* hop : receives_)
+      if (hop->medium == Medium::kWire)
+        ForEachBlock(*hop, [&](int block) { arrived_at[block] = hop->time; });
+    is_awaited_.resize(send_groups_.size());
+    for (std::size_t i = 0; i < sends_.size(); ++i)
+      ForEachBlock(*sends_[i], [&](int block) {
+        const auto arrived = arrived_at.find(block);
+        if (arrived != arrived_at.end() && arrived->second + 1 == sends_[i]->time)
+          is_awaited_[send_groups_.NumberOf(i)] = true;
+      });
+  }
+
+  void WriteSends(bool awaited) {
     for (std::size_t i = 0; i < sends_.size(); ++i) {
       const Hop& hop = *sends_[i];
-      if (is_relay_[i]) continue;
+      if (is_relay_[i] || is_awaited_[send_groups_.NumberOf(i)] != awaited) continue;
       Lag(hop.time);
       if (hop.medium == Medium::kWire) {
         Wait(hop.peer, ReadMark(hop), ExtentOf(hop, Buffer::kOutput), kPreviousInSlot);
@@ -144,17 +159,18 @@ class Spreader {
     for (const int reader : readers) builder_.Wait(reader, mark, kLongestBlock, offset, guard);
   }
 
-  void WriteReceives() {
-    if (frame_.copies_own) {
+  void WriteReceives(Medium medium) {
+    if (frame_.copies_own && medium == Medium::kNode) {
       Lag(1);
       for (const int block : flow_.own) builder_.Copy(Output(block), frame_.source({block}));
     }
     for (std::size_t i = 0; i < receives_.size(); ++i) {
       const Hop& hop = *receives_[i];
+      if (hop.medium != medium) continue;
       Lag(hop.time + 1);
       Wait(hop.peer, SentMark(hop), ExtentOf(hop, Buffer::kOutput));
       if (receive_groups_.IsLast(i)) OfferArrivals(i);
-      const bool is_wire = hop.medium == Medium::kWire;
+      const bool is_wire = medium == Medium::kWire;
       ForEachRun(hop.blocks, [&](const BlockRun& run, int position) {
         const Slice stage = OfStage(is_wire ? flow_.rank : hop.peer,
                                     frame_.first_slot + hop.slot + position, run.count);
@@ -196,6 +212,7 @@ class Spreader {
   const HopGroups receive_groups_;
   const std::unordered_set<int> own_;
   std::vector<bool> is_relay_;                             ///< By send.
+  std::vector<bool> is_awaited_;                           ///< By group of sends.
   std::vector<std::vector<std::size_t>> relays_of_;        ///< By receive: sends.
   std::vector<std::vector<std::size_t>> relays_of_group_;  ///< By group of receives: sends.
 };
