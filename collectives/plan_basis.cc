@@ -12,6 +12,7 @@
 #include "collectives/topology/discovery.h"
 #include "collectives/topology/fake_cluster.h"
 #include "collectives/topology/topology_json.h"
+#include "collectives/transport/transport.h"
 #include "common/json/json_view.h"
 #include "common/json/parse_json.h"
 #include "common/log.h"
@@ -145,6 +146,22 @@ Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const
   // What a file describes is not what was measured.
   if (config.topo_file.empty()) basis.measured = LoadMeasured(config, ranks);
   return basis;
+}
+
+Result<Planner> MakePlanner(const PlanBasis& basis, AlgorithmChoices forced,
+                            std::size_t slot_bytes) {
+  PlannerOptions options;
+  options.rates = basis.declared.rates;
+  if (basis.calibrated) {
+    options.calibrated = &basis.calibrated->topology;
+    options.calibrated_rates = basis.calibrated->rates;
+  }
+  options.slot_bytes = slot_bytes;
+  options.most_marks = kMaxMarks;
+  options.forced = std::move(forced);
+  options.measured = basis.measured;
+  options.one_pass_on_one_node = true;
+  return Planner::Make(basis.declared.topology, std::move(options));
 }
 
 Result<std::string> KeepMeasured(const Config& config, int ranks, const MeasuredTable& table) {

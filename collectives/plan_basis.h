@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "collectives/planner/measured_table.h"
+#include "collectives/planner/planner.h"
 #include "collectives/simulator/network.h"
 #include "collectives/topology/topology.h"
 #include "common/config.h"
@@ -36,6 +38,11 @@ struct PlanBasis {
 /// of a machine. kInvalidArgument for a bad topology file.
 Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members = {},
                                 int ranks_of_job = 0);
+
+/// The planner of groups with that basis, to which it refers; `slot_bytes`: of a stage slot.
+/// kInvalidArgument for forced algorithms that the placement does not allow.
+Result<Planner> MakePlanner(const PlanBasis& basis, AlgorithmChoices forced,
+                            std::size_t slot_bytes);
 
 /// Keeps a measured table for groups of `ranks` ranks that are made on this machine from now on;
 /// returns the file. kInvalidArgument where it cannot be kept.

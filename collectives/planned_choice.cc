@@ -9,7 +9,6 @@
 
 #include "collectives/fork_generation.h"
 #include "collectives/plan_basis.h"
-#include "collectives/transport/transport.h"
 
 namespace tidegate {
 namespace {
@@ -59,17 +58,7 @@ Result<std::shared_ptr<SharedPlanner>> PlannerFor(const std::string& text,
   Result<PlanBasis> basis = ParsePlanBasis(text);
   if (!basis.ok()) return basis.status();
   const auto made = std::make_shared<SharedPlanner>(std::move(basis).value());
-  PlannerOptions options;
-  options.rates = made->basis.declared.rates;
-  if (made->basis.calibrated) {
-    options.calibrated = &made->basis.calibrated->topology;
-    options.calibrated_rates = made->basis.calibrated->rates;
-  }
-  options.slot_bytes = slot_bytes;
-  options.most_marks = kMaxMarks;
-  options.forced = forced;
-  options.measured = made->basis.measured;
-  Result<Planner> planner = Planner::Make(made->basis.declared.topology, std::move(options));
+  Result<Planner> planner = MakePlanner(made->basis, forced, slot_bytes);
   if (!planner.ok()) return planner.status();
   made->planner.emplace(std::move(planner).value());
   known = made;
@@ -78,8 +67,8 @@ Result<std::shared_ptr<SharedPlanner>> PlannerFor(const std::string& text,
 
 }  // namespace
 
-Result<PlanChoice> PlannedChoice(const std::string& basis, int ranks, AlgorithmChoices forced,
-                                 std::size_t slot_bytes) {
+Result<PlanChoice> PlannedChoice(const std::string& basis, int ranks,
+                                 const AlgorithmChoices& forced, std::size_t slot_bytes) {
   const Result<std::shared_ptr<SharedPlanner>> made = PlannerFor(basis, forced, slot_bytes);
   if (!made.ok()) return made.status();
   const std::shared_ptr<SharedPlanner>& shared = made.value();
@@ -88,14 +77,9 @@ Result<PlanChoice> PlannedChoice(const std::string& basis, int ranks, AlgorithmC
     return Status(StatusCode::kInvalidArgument,
                   "a description of " + std::to_string(placement.ranks()) +
                       " ranks for a group of " + std::to_string(ranks));
-  const bool one_node = placement.nodes() == 1;
-  auto choose = [shared, one_node, forced = std::move(forced)](
-                    const PlanRequest& request) -> Result<const Algorithm*> {
-    PlanRequest asked = request;
-    if (one_node && Reduces(request.collective) && !forced.contains(request.collective))
-      asked.in_one_pass = true;
+  auto choose = [shared](const PlanRequest& request) -> Result<const Algorithm*> {
     const std::lock_guard lock(shared->mutex);
-    const Result<const Decision*> decision = shared->planner->Decide(asked);
+    const Result<const Decision*> decision = shared->planner->Decide(request);
     if (!decision.ok()) return decision.status();
     return &decision.value()->algorithm->build;
   };

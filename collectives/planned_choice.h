@@ -26,7 +26,7 @@ struct PlanChoice {
 /// takes well under a microsecond, a first request of its size class below 1 ms up to 4 ranks on a
 /// node and up to a second at 64.
 /// kInvalidArgument for text that is no basis of `ranks` ranks.
-Result<PlanChoice> PlannedChoice(const std::string& basis, int ranks, AlgorithmChoices forced,
-                                 std::size_t slot_bytes);
+Result<PlanChoice> PlannedChoice(const std::string& basis, int ranks,
+                                 const AlgorithmChoices& forced, std::size_t slot_bytes);
 
 }  // namespace tidegate

@@ -57,7 +57,8 @@ struct Planner::State {
         declared(topology, options.rates, options.slot_bytes, options.most_marks),
         calibrated(options.calibrated != nullptr ? *options.calibrated : topology,
                    options.calibrated_rates, options.slot_bytes, options.most_marks),
-        pricer(options.calibrated != nullptr ? calibrated : declared) {}
+        pricer(options.calibrated != nullptr ? calibrated : declared),
+        reduces_in_one_pass(options.one_pass_on_one_node && topology.placement().nodes() == 1) {}
 
   Result<Decision> Make(const PlanRequest& request);
   Status TakeForced(const NamedAlgorithm& forced, const PlanRequest& request, Decision& decision);
@@ -68,6 +69,7 @@ struct Planner::State {
   Pricer declared;
   Pricer calibrated;
   Pricer& pricer;  ///< Whose prices count.
+  const bool reduces_in_one_pass;
   std::unordered_map<Key, std::unique_ptr<Decision>> decisions;
 };
 
@@ -208,7 +210,11 @@ Result<Planner> Planner::Make(const Topology& topology, PlannerOptions options) 
   return Planner(std::make_unique<State>(topology, std::move(options)));
 }
 
-Result<const Decision*> Planner::Decide(const PlanRequest& request) {
+Result<const Decision*> Planner::Decide(const PlanRequest& asked) {
+  PlanRequest request = asked;
+  if (state_->reduces_in_one_pass && Reduces(request.collective) &&
+      !state_->options.forced.contains(request.collective))
+    request.in_one_pass = true;
   if (request.root < 0 || request.root >= state_->pricer.topology().ranks())
     return Status(StatusCode::kInvalidArgument,
                   "root " + std::to_string(request.root) + " is outside [0, " +

@@ -61,6 +61,8 @@ struct PlannerOptions {
   int most_marks = std::numeric_limits<int>::max();
   AlgorithmChoices forced = {};
   MeasuredTable measured = {};
+  /// On one node every reduction that is not forced is one pass over the ranks, whatever its size.
+  bool one_pass_on_one_node = false;
 };
 
 /// Chooses algorithms for one group. Prices every algorithm that can be run on the topology by
@@ -82,12 +84,12 @@ class Planner {
   Planner(Planner&&) noexcept;
   ~Planner();
 
-  /// The decision for `request`; valid as long as the planner. Where an algorithm is forced, only
+  /// The decision for `asked`; valid as long as the planner. Where an algorithm is forced, only
   /// that one is priced, and taken even if it cannot be; it is set aside, which the reason says,
   /// for requests that must reduce in one pass when it does not. kInvalidArgument for a root that
   /// is no rank and for a forced algorithm that the stage is too small for, kUnsupported where
   /// nothing serves.
-  Result<const Decision*> Decide(const PlanRequest& request);
+  Result<const Decision*> Decide(const PlanRequest& asked);
 
   /// What Decide would say of one algorithm at exactly `bytes`, in seconds. kUnsupported for what
   /// runs but would take too long to price, kInvalidArgument for what cannot be run.

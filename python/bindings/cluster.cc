@@ -85,7 +85,9 @@ std::unique_ptr<Cluster> Cluster::Fake(const std::string& nodes, const std::stri
 std::unique_ptr<Cluster> Cluster::File(const std::string& path) { return Own(LoadTopology(path)); }
 
 std::unique_ptr<Cluster> Cluster::Machine(int ranks, const std::string& root) {
-  return Own(Discover(ranks, root));
+  std::unique_ptr<Cluster> cluster = Own(Discover(ranks, root));
+  cluster->is_this_machine_ = root == "/";
+  return cluster;
 }
 
 std::vector<int> Cluster::RanksOfNodes() const {
@@ -182,13 +184,28 @@ std::function<Schedule(int rank)> Cluster::Programs(const NamedAlgorithm& algori
 
 Planner& Cluster::PlannerOfThis() {
   if (planner_ == nullptr) {
-    const Config config = OrThrow(LoadConfig(ProcessEnvironment()));
-    PlannerOptions options;
-    options.slot_bytes = config.stage_bytes / kStageSlots;
-    options.forced = OrThrow(ParseAlgorithmChoices(config.algo));
-    planner_ = std::make_unique<Planner>(OrThrow(Planner::Make(topology_, std::move(options))));
+    Config config = OrThrow(LoadConfig(ProcessEnvironment()));
+    const std::size_t slot_bytes = config.stage_bytes / kStageSlots;
+    AlgorithmChoices forced = OrThrow(ParseAlgorithmChoices(config.algo));
+    if (is_this_machine_) {
+      config.topo_dump_file.clear();  // A group's, not a question's.
+      basis_ = std::make_unique<PlanBasis>(OrThrow(MakePlanBasis(config, ranks())));
+      planner_ =
+          std::make_unique<Planner>(OrThrow(MakePlanner(*basis_, std::move(forced), slot_bytes)));
+    } else {
+      PlannerOptions options;
+      options.slot_bytes = slot_bytes;
+      options.forced = std::move(forced);
+      planner_ = std::make_unique<Planner>(OrThrow(Planner::Make(topology_, std::move(options))));
+    }
   }
   return *planner_;
+}
+
+const Topology& Cluster::PricedTopology() {
+  if (!is_this_machine_) return topology_;
+  PlannerOfThis();
+  return basis_->calibrated ? basis_->calibrated->topology : basis_->declared.topology;
 }
 
 py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int root) {
@@ -204,6 +221,7 @@ py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int
     py::dict entry;
     entry["algorithm"] = candidate.algorithm->name;
     entry["seconds"] = candidate.seconds;
+    entry["measured_seconds"] = candidate.measured_seconds;
     entry["excluded"] = candidate.excluded;
     candidates.append(entry);
   }
@@ -286,11 +304,11 @@ py::dict Cluster::Simulate(const std::string& collective, const std::string& alg
 }
 
 std::tuple<double, std::string> Cluster::BoundOf(const std::string& collective, std::uint64_t bytes,
-                                                 int root) const {
+                                                 int root) {
   const Collective asked = CollectiveOrThrow(collective);
   if (root < 0 || root >= ranks())
     Refuse("root " + std::to_string(root) + " is outside [0, " + std::to_string(ranks()) + ")");
-  const Bound bound = BoundFor(topology_, asked, BlockSizesOf(asked, bytes, ranks()), root);
+  const Bound bound = BoundFor(PricedTopology(), asked, BlockSizesOf(asked, bytes, ranks()), root);
   return {bound.seconds, bound.cut};
 }
 

@@ -11,6 +11,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include "collectives/plan_basis.h"
 #include "collectives/planner/planner.h"
 #include "collectives/simulator/simulator.h"
 #include "collectives/topology/topology.h"
@@ -31,7 +32,8 @@ class Cluster {
                                        int rails, double oversubscription, bool round_robin);
   /// A description of the schema of docs/topology.md.
   static std::unique_ptr<Cluster> File(const std::string& path);
-  /// This machine with `ranks` ranks, under the TIDEGATE_ settings of this process.
+  /// This machine with `ranks` ranks, under the TIDEGATE_ settings of this process; it plans as a
+  /// group of so many ranks does (collectives/plan_basis.h).
   static std::unique_ptr<Cluster> Machine(int ranks, const std::string& root);
 
   const std::string& name() const { return topology_.name(); }
@@ -60,14 +62,18 @@ class Cluster {
                           std::uint64_t bytes, int root, std::uint64_t chunk_bytes, int orbit);
   /// Least time and what binds.
   std::tuple<double, std::string> BoundOf(const std::string& collective, std::uint64_t bytes,
-                                          int root) const;
+                                          int root);
 
  private:
   const NamedAlgorithm& Named(const std::string& collective, const std::string& algorithm) const;
   Planner& PlannerOfThis();
+  /// Whose links the planner's prices come from.
+  const Topology& PricedTopology();
   std::function<Schedule(int rank)> Programs(const NamedAlgorithm& algorithm, int root) const;
 
   Topology topology_;
+  bool is_this_machine_ = false;
+  std::unique_ptr<PlanBasis> basis_;  ///< Of this machine's planner.
   std::unique_ptr<Planner> planner_;
   std::map<int, Simulator> simulators_;  ///< By orbit.
 };

@@ -54,7 +54,7 @@ void BindMakers(py::class_<Cluster>& cluster) {
                   "What a file of the schema of docs/topology.md describes.")
       .def_static("machine", &Cluster::Machine, py::arg("ranks"), py::arg("root") = "/",
                   "This machine with so many ranks, as TIDEGATE_TOPO_FILE and TIDEGATE_NODE_ID "
-                  "have it. `root` replaces / for tests.");
+                  "have it; it plans as a group of them does. `root` replaces / for tests.");
 }
 
 void BindDescription(py::class_<Cluster>& cluster) {
@@ -79,7 +79,7 @@ void BindPlans(py::class_<Cluster>& cluster) {
            "Names of the algorithms that serve here.")
       .def("decide", &Cluster::Decide, py::arg("collective"), py::arg("bytes"), py::arg("root") = 0,
            "The planner's decision: algorithm, reason, priced_bytes, bound_seconds, bound_cut and "
-           "candidates (algorithm, seconds, excluded).")
+           "candidates (algorithm, seconds, measured_seconds: 0 where it was not, excluded).")
       .def("price", &Cluster::Price, py::arg("collective"), py::arg("algorithm"), py::arg("bytes"),
            py::arg("root") = 0, "Seconds that the planner predicts for exactly so many bytes.")
       .def(

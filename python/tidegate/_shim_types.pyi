@@ -70,7 +70,7 @@ class Cluster:
     @staticmethod
     def machine(ranks: typing.SupportsInt | typing.SupportsIndex, root: str = "/") -> Cluster:
         """
-        This machine with so many ranks, as TIDEGATE_TOPO_FILE and TIDEGATE_NODE_ID have it. `root` replaces / for tests.
+        This machine with so many ranks, as TIDEGATE_TOPO_FILE and TIDEGATE_NODE_ID have it; it plans as a group of them does. `root` replaces / for tests.
         """
     def algorithms(self, collective: str) -> list[str]:
         """
@@ -92,7 +92,7 @@ class Cluster:
         root: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> dict:
         """
-        The planner's decision: algorithm, reason, priced_bytes, bound_seconds, bound_cut and candidates (algorithm, seconds, excluded).
+        The planner's decision: algorithm, reason, priced_bytes, bound_seconds, bound_cut and candidates (algorithm, seconds, measured_seconds: 0 where it was not, excluded).
         """
     def findings(self) -> list[str]:
         """

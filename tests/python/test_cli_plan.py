@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tidegate.cli.cluster import load_shim
 
 from tests.python.cli_calls import MACHINES, complaint_of, json_of, output_of, shapes, titles
 from tests.python.tree import ROOT
@@ -152,3 +153,29 @@ def test_steps_as_json_are_the_schedule_alone(capsys: Capture) -> None:
         capsys, *("plan", "all_gather", "1M", "--fake", "1x2", "--steps", "0", "--json")
     )
     assert json.loads(text)["collective"] == "all_gather"
+
+
+def test_this_machine_reduces_in_one_pass_as_its_groups_do(capsys: Capture) -> None:
+    plan = json_of(capsys, "plan", "all_reduce", "64M", "--ranks", "4")
+    excluded = {c["algorithm"]: c["excluded"] for c in plan["candidates"]}
+    assert excluded[plan["algorithm"]] == ""
+    assert "several passes" in excluded["ring"]
+
+
+def test_measured_times_of_this_machine_decide(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(tmp_path))
+    arguments = ("plan", "all_gather", "64K", "--ranks", "3")
+    assert json_of(capsys, *arguments)["algorithm"] != "ring"
+    assert "measured" not in output_of(capsys, *arguments, "--why")
+    size_class = (64 << 10).bit_length()
+    load_shim().keep_measured(3, [("all_gather", "ring", size_class, 2e-6)])
+    plan = json_of(capsys, *arguments)
+    assert (plan["algorithm"], plan["reason"].split(",")[0]) == ("ring", "fastest as measured")
+    shown = output_of(capsys, *arguments, "--why")
+    (ring,) = [line.split() for line in shown.splitlines() if line.startswith("ring ")]
+    assert ring[-3:] == ["2", "us", "chosen"]
+    # Another number of ranks, or a described machine: not what was measured.
+    assert json_of(capsys, *arguments[:-1], "4")["algorithm"] != "ring"
+    assert json_of(capsys, *arguments[:-2], "--fake", "1x3")["algorithm"] != "ring"

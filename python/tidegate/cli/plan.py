@@ -105,15 +105,23 @@ def _share(plan: dict[str, Any]) -> str:
 def _show_candidates(cluster: Cluster, plan: dict[str, Any], output: Output) -> None:
     bound, _ = cluster.bound(plan["collective"], plan["priced_bytes"], plan["root"])
     rows = []
+    measured = any(candidate["measured_seconds"] for candidate in plan["candidates"])
     for candidate in plan["candidates"]:
+        spent, taken = candidate["seconds"], candidate["measured_seconds"]
         if candidate["excluded"]:
-            rows.append((candidate["algorithm"], "", "", f"excluded: {candidate['excluded']}"))
-            continue
-        spent = candidate["seconds"]
-        share = f"{bound / spent:.1%}" if bound > 0 and spent > 0 else "-"
-        chosen = "chosen" if candidate["algorithm"] == plan["algorithm"] else ""
-        rows.append((candidate["algorithm"], seconds(spent), share, chosen))
-    output.table(("algorithm", "predicted", "of bound", ""), rows)
+            cells = ["", "", "", f"excluded: {candidate['excluded']}"]
+        else:
+            chosen = "chosen" if candidate["algorithm"] == plan["algorithm"] else ""
+            cells = [seconds(spent), _part(bound, spent), seconds(taken) if taken else "", chosen]
+        if not measured:
+            del cells[2]
+        rows.append((candidate["algorithm"], *cells))
+    columns = ("predicted", "of bound", *(("measured",) if measured else ()))
+    output.table(("algorithm", *columns, ""), rows)
+
+
+def _part(bound: float, spent: float) -> str:
+    return f"{bound / spent:.1%}" if bound > 0 and spent > 0 else "-"
 
 
 def verification(cluster: Cluster, plan: dict[str, Any], at_any_cost: bool) -> str:
