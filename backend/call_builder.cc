@@ -310,6 +310,8 @@ Status CallBuilder::AddAllToAllSingle(const at::Tensor& output, const at::Tensor
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kAllToAll, input, request));
   request.inputs = Cut(Read(input), sent.value(), input.itemsize());
   request.outputs = Cut(Write(output), received.value(), output.itemsize());
+  // Equal splits that are given say nothing of those of other ranks.
+  request.even = output_splits.empty() && input_splits.empty();
   return Append(std::move(request));
 }
 

@@ -18,7 +18,8 @@ Result<const Schedule*> PlanBook::For(const CollectiveRequest& request) {
       .root = std::max(request.root, 0),
       // The mean of integers is that of their exact sum, which partial sums of their type do not
       // hold.
-      .in_one_pass = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype)};
+      .in_one_pass = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype),
+      .uneven = request.collective == Collective::kAllToAll && !request.even};
   const Result<const Algorithm*> algorithm = choice_.choose(asked);
   if (!algorithm.ok()) return algorithm.status();
   std::unique_ptr<Schedule>& schedule =

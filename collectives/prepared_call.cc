@@ -128,7 +128,7 @@ std::size_t MessageBytes(const CollectiveRequest& request) {
     case Collective::kAllGather:
       return TotalBytes(request.outputs);
     case Collective::kAllToAll:
-      return kTypicalAllToAll;
+      return request.even ? TotalBytes(request.inputs) : kTypicalAllToAll;
     default:
       return std::max(LongestBytes(request.inputs), LongestBytes(request.outputs));
   }
@@ -175,6 +175,9 @@ Status CheckRequest(const CollectiveRequest& request, int rank, int ranks) {
     case Collective::kAllToAll:
       TIDEGATE_RETURN_IF_ERROR(CheckEqual("this rank's part of the output",
                                           request.outputs[own].bytes, request.inputs[own].bytes));
+      if (!request.even) break;
+      TIDEGATE_RETURN_IF_ERROR(CheckAllEqual("an input of an even all_to_all", request.inputs));
+      TIDEGATE_RETURN_IF_ERROR(CheckAllEqual("an output of an even all_to_all", request.outputs));
       break;
     case Collective::kBroadcast:
     case Collective::kBarrier:

@@ -29,7 +29,7 @@ struct PreparedCall {
 };
 
 /// Bytes by which an algorithm is chosen, as PlanRequest counts them: equal on all ranks that make
-/// the same call. all_to_all, whose sizes ranks do not share: a constant.
+/// the same call. all_to_all, unless it is even: a constant, since ranks do not share its sizes.
 std::size_t MessageBytes(const CollectiveRequest& request);
 
 /// Checks `request` against the table in request.h for `rank` of `ranks`: kInvalidArgument or

@@ -68,6 +68,7 @@ Schedule ScatterDirect(const Placement& placement, const AlgorithmInput& input);
 Schedule ScatterColumn(const Placement& placement, const AlgorithmInput& input);
 Schedule AllToAllDirect(const AlgorithmInput& input);
 Schedule AllToAllPairwise(const Placement& placement, const AlgorithmInput& input);
+Schedule AllToAllColumn(const Placement& placement, const AlgorithmInput& input);
 Schedule BarrierArrival(const AlgorithmInput& input);
 
 // What those that serve several nodes claim.
@@ -79,6 +80,8 @@ std::vector<WireClaim> ClaimOfScatterColumn(const Placement& placement,
                                             const AlgorithmInput& input);
 std::vector<WireClaim> ClaimOfAllToAllPairwise(const Placement& placement,
                                                const AlgorithmInput& input);
+std::vector<WireClaim> ClaimOfAllToAllColumn(const Placement& placement,
+                                             const AlgorithmInput& input);
 
 /// An algorithm as one names it, for example in TIDEGATE_ALGO.
 struct NamedAlgorithm {
@@ -90,6 +93,8 @@ struct NamedAlgorithm {
   /// give equal bits.
   bool in_one_pass = false;
   Algorithm build;
+  /// Its schedules are for calls of equal blocks (Schedule::even).
+  bool even = false;
 };
 /// All there are, in the order in which equals are preferred.
 const std::vector<NamedAlgorithm>& AllAlgorithms();

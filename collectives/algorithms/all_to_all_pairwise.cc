@@ -9,8 +9,8 @@
 // communication operations in MPICH", IJHPCA 19(1), 2005, section 4.3, its rounds under way at
 // once.
 //
-// There is no variant that collects the blocks for a node on a rank of one of the two: that rank
-// would pass on blocks that are not its own, whose sizes it does not know where splits differ.
+// all_to_all_column.cc collects the blocks for a node on a rank of its own: of equal blocks alone,
+// since that rank passes on blocks of others, whose sizes it does not know where splits differ.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/schedule/builder.h"

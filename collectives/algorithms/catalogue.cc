@@ -187,6 +187,9 @@ std::vector<NamedAlgorithm> MakeAll() {
   add(Collective::kAllToAll, "direct", OnOneNode, OffTheWire(AllToAllDirect));
   add(Collective::kAllToAll, "pairwise", BeyondOneNode,
       WithPlacement(AllToAllPairwise, ClaimOfAllToAllPairwise));
+  add(Collective::kAllToAll, "column", OnSeveralNodes,
+      WithPlacement(AllToAllColumn, ClaimOfAllToAllColumn));
+  all.back().even = true;
   add(Collective::kBarrier, "arrival", Always, OffTheWire(BarrierArrival));
   return all;
 }

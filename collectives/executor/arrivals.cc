@@ -54,19 +54,20 @@ bool Execution::CheckArrivals(Status* mismatch) {
 /// Every rank checks every pair, so that all of them fail and none completes.
 Status Execution::CompareSplits() {
   const int ranks = transport_.ranks();
-  for (int from = 0; from < ranks; ++from) {
-    for (int to = 0; to < ranks; ++to) {
-      const std::uint64_t sent = transport_.SplitOf(lane_, from, index_, to);
-      const std::uint64_t expected = transport_.SplitOf(lane_, to, index_, ranks + from);
-      if (sent != expected)
-        return Status(StatusCode::kMismatch,
-                      "all_to_all splits differ: " + transport_.DescribePeer(from) + " sends " +
-                          std::to_string(sent) + " bytes to " + transport_.DescribePeer(to) +
-                          ", which expects " + std::to_string(expected) + ", in " +
-                          Describe(call_.fingerprint));
-    }
-  }
+  for (int from = 0; from < ranks; ++from)
+    for (int to = 0; to < ranks; ++to) TIDEGATE_RETURN_IF_ERROR(CompareSplit(from, to));
   return Status();
+}
+
+Status Execution::CompareSplit(int from, int to) const {
+  const std::uint64_t sent = transport_.SplitOf(lane_, from, index_, to);
+  const std::uint64_t expected = transport_.SplitOf(lane_, to, index_, transport_.ranks() + from);
+  if (sent == expected) return Status();
+  return Status(StatusCode::kMismatch,
+                "all_to_all splits differ: " + transport_.DescribePeer(from) + " sends " +
+                    std::to_string(sent) + " bytes to " + transport_.DescribePeer(to) +
+                    ", which expects " + std::to_string(expected) + ", in " +
+                    Describe(call_.fingerprint));
 }
 
 Status Execution::CompareWith(int peer) {
@@ -88,11 +89,20 @@ Status Execution::DifferentCalls(int peer, const Fingerprint& theirs,
                       "; see the error of rank " + std::to_string(peer));
   Fingerprint same_plan = theirs;
   same_plan.plan = ours.plan;
-  if (Matches(same_plan, ours))
+  if (Matches(same_plan, ours)) {
+    const bool has_splits = !call_.splits.empty();
+    if (has_splits) {
+      // Sizes that differ lead to other algorithms, and are what to say.
+      TIDEGATE_RETURN_IF_ERROR(CompareSplit(rank_, peer));
+      TIDEGATE_RETURN_IF_ERROR(CompareSplit(peer, rank_));
+    }
     return Status(StatusCode::kMismatch,
                   "rank " + std::to_string(rank_) + " runs " + Describe(ours) + " by algorithm " +
                       call_.schedule->name + ", " + transport_.DescribePeer(peer) +
-                      " by another; set TIDEGATE_ALGO equal on all ranks");
+                      " by another; " +
+                      (has_splits ? "give splits on all ranks or on none, and " : "") +
+                      "set TIDEGATE_ALGO equal on all ranks");
+  }
   return Status(StatusCode::kMismatch,
                 "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +
                     Describe(theirs) + ", rank " + std::to_string(rank_) + " called " +

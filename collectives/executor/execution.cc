@@ -35,6 +35,7 @@ Status Execution::Start(const Invocation& invocation) {
   longest_ = 0;
   for (const Block& block : call_.inputs) longest_ = std::max(longest_, block.bytes);
   for (const Block& block : call_.outputs) longest_ = std::max(longest_, block.bytes);
+  if (schedule.even) TIDEGATE_RETURN_IF_ERROR(CheckEven());
 
   const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
   chunk_bytes_ =
@@ -80,6 +81,17 @@ Status Execution::Start(const Invocation& invocation) {
   running_ = true;
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
   transport_.Arrive(lane_, index_, call_.fingerprint, call_.splits);
+  return Status();
+}
+
+Status Execution::CheckEven() const {
+  for (const std::span<const Block> blocks : {call_.inputs, call_.outputs})
+    for (const Block& block : blocks)
+      if (block.bytes != longest_)
+        return Status(StatusCode::kInvalidArgument,
+                      "algorithm " + call_.schedule->name + " is for blocks of one size; one has " +
+                          std::to_string(block.bytes) + " bytes, another " +
+                          std::to_string(longest_));
   return Status();
 }
 

@@ -91,6 +91,7 @@ class Execution {
   bool CheckArrivals(Status* mismatch);
   Status CompareWith(int peer);
   Status CompareSplits();
+  Status CompareSplit(int from, int to) const;
   Status DifferentCalls(int peer, const Fingerprint& theirs, const Fingerprint& ours) const;
   bool CallInOtherLane(int rank, std::uint64_t sequence, Fingerprint* call) const;
   bool RunStep(const Step& step, std::int64_t chunk);
@@ -106,6 +107,7 @@ class Execution {
   void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
+  Status CheckEven() const;
   Status ReserveStage(std::size_t longest);
   bool Exists(const Step& step, std::int64_t chunk) const;
   std::int64_t ChunkOf(const Step& step) const;

@@ -36,6 +36,9 @@ struct CollectiveRequest {
   int root = -1;
   /// Outputs overlap inputs in a way not listed above: the inputs are copied when the call starts.
   bool copy_inputs = false;
+  /// all_to_all: the way it was called says that all blocks of all ranks are equally long, as
+  /// c10d's all_to_all_single does without splits. Ranks that say so of one call must all do.
+  bool even = false;
   std::vector<Block> inputs = {};
   std::vector<Block> outputs = {};
 };

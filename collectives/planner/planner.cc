@@ -14,11 +14,19 @@ namespace {
 /// How much slower than the fastest counts as equal: less than models are true to.
 constexpr double kAsGood = 1.02;
 constexpr const char* kSeveralPasses = "reduces in several passes";
+constexpr const char* kEqualBlocks = "needs blocks of one size";
 constexpr const char* kAnotherOrder = "reduces in another order than what declared rates choose";
 
 /// Which order of reduction an algorithm has: equal names, equal bits.
 std::string_view OrderOf(const NamedAlgorithm& algorithm) {
   return algorithm.in_one_pass ? "ranks" : std::string_view(algorithm.name);
+}
+
+/// "" or why `algorithm` cannot do what is asked, whatever it costs.
+std::string_view Unfitness(const NamedAlgorithm& algorithm, const PlanRequest& request) {
+  if (request.in_one_pass && !algorithm.in_one_pass) return kSeveralPasses;
+  if (request.uneven && algorithm.even) return kEqualBlocks;
+  return "";
 }
 
 std::uint64_t MiddleOf(int size_class) {
@@ -115,8 +123,8 @@ Status Planner::State::TakeFastest(const PlanRequest& request, Decision& decisio
     if (!algorithm.serves(placement)) continue;
     Candidate candidate;
     candidate.algorithm = &algorithm;
-    if (request.in_one_pass && !algorithm.in_one_pass) {
-      candidate.excluded = kSeveralPasses;
+    if (const std::string_view unfit = Unfitness(algorithm, request); !unfit.empty()) {
+      candidate.excluded = unfit;
     } else if (!canonical.empty() && OrderOf(algorithm) != canonical) {
       candidate.excluded = kAnotherOrder;
     } else if (Result<double> price = pricer.Price(algorithm, decision.priced_bytes, request.root);
@@ -178,7 +186,8 @@ Result<Decision> Planner::State::Make(const PlanRequest& request) {
   const auto choice = options.forced.find(request.collective);
   const NamedAlgorithm* const forced =
       choice == options.forced.end() ? nullptr : FindAlgorithm(choice->first, choice->second);
-  const bool is_set_aside = forced != nullptr && request.in_one_pass && !forced->in_one_pass;
+  const std::string_view unfit = forced != nullptr ? Unfitness(*forced, request) : "";
+  const bool is_set_aside = !unfit.empty();
   if (forced != nullptr && !is_set_aside) {
     TIDEGATE_RETURN_IF_ERROR(TakeForced(*forced, request, decision));
   } else {
@@ -194,7 +203,9 @@ Result<Decision> Planner::State::Make(const PlanRequest& request) {
   }
   if (is_set_aside)
     decision.reason += "; \"" + forced->name + "\" of TIDEGATE_ALGO is set aside: it " +
-                       kSeveralPasses + ", and this call takes one";
+                       std::string(unfit) +
+                       (unfit == kSeveralPasses ? ", and this call takes one"
+                                                : ", and those of this call may differ");
   return decision;
 }
 
@@ -221,8 +232,8 @@ Result<const Decision*> Planner::Decide(const PlanRequest& asked) {
                       std::to_string(state_->pricer.topology().ranks()) + ")");
   const State::Key key = (static_cast<State::Key>(request.root) << 32) |
                          (static_cast<State::Key>(SizeClass(request.bytes)) << 16) |
-                         (static_cast<State::Key>(request.collective) << 1) |
-                         (request.in_one_pass ? 1U : 0U);
+                         (static_cast<State::Key>(request.collective) << 2) |
+                         (request.uneven ? 2U : 0U) | (request.in_one_pass ? 1U : 0U);
   std::unique_ptr<Decision>& decision = state_->decisions[key];
   if (decision == nullptr) {
     Result<Decision> made = state_->Make(request);

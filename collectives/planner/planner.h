@@ -29,6 +29,9 @@ struct PlanRequest {
   /// Only plans that reduce in one pass will do, because partial sums would lose bits (AVG of
   /// integers).
   bool in_one_pass = false;
+  /// all_to_all: blocks may be of different sizes, or nothing that all ranks know says that they
+  /// are not, so that plans which need equal ones will not do.
+  bool uneven = false;
 };
 
 /// An algorithm that could serve a request.
@@ -86,7 +89,7 @@ class Planner {
 
   /// The decision for `asked`; valid as long as the planner. Where an algorithm is forced, only
   /// that one is priced, and taken even if it cannot be; it is set aside, which the reason says,
-  /// for requests that must reduce in one pass when it does not. kInvalidArgument for a root that
+  /// for requests that it does not fit (in_one_pass, uneven). kInvalidArgument for a root that
   /// is no rank and for a forced algorithm that the stage is too small for, kUnsupported where
   /// nothing serves.
   Result<const Decision*> Decide(const PlanRequest& asked);

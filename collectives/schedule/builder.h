@@ -34,6 +34,11 @@ class ScheduleBuilder {
     schedule_.period = period;
     return *this;
   }
+  /// Only for calls of equal blocks.
+  ScheduleBuilder& Even() {
+    schedule_.even = true;
+    return *this;
+  }
   /// Steps added from here on have this lag.
   ScheduleBuilder& Lag(int lag) {
     lag_ = lag;

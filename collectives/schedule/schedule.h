@@ -135,6 +135,9 @@ struct Schedule {
   int parts = 1;
   /// Iterations from the start of one chunk to that of the next.
   int period = 1;
+  /// Only for calls whose blocks are equally long on all ranks: it takes the lengths of other
+  /// ranks' blocks from its own. all_to_all only; nothing else says them otherwise.
+  bool even = false;
   std::vector<Step> steps;
   std::vector<Operand> operands;
 

@@ -135,7 +135,7 @@ Status ReadStep(const JsonView& view, Schedule& schedule) {
 Status ReadSchedule(const JsonView& root, Schedule& schedule) {
   TIDEGATE_RETURN_IF_ERROR(
       root.CheckObject({"tidegate_schedule", "collective", "name", "rank", "ranks", "root",
-                        "sub_slots", "parts", "period", "steps"}));
+                        "sub_slots", "parts", "period", "even", "steps"}));
   std::int64_t version = 0;
   TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_schedule", version, kVersion, kVersion));
   TIDEGATE_RETURN_IF_ERROR(
@@ -148,6 +148,7 @@ Status ReadSchedule(const JsonView& root, Schedule& schedule) {
   TIDEGATE_RETURN_IF_ERROR(ReadNumber(root, "sub_slots", schedule.sub_slots));
   TIDEGATE_RETURN_IF_ERROR(ReadNumber(root, "parts", schedule.parts));
   TIDEGATE_RETURN_IF_ERROR(ReadNumber(root, "period", schedule.period));
+  TIDEGATE_RETURN_IF_ERROR(root.ReadOptional("even", schedule.even));
   if (!root.has("steps")) return root.Bad("the key \"steps\" is missing");
   const JsonView steps = root.at("steps");
   TIDEGATE_RETURN_IF_ERROR(steps.CheckArray());
@@ -167,7 +168,8 @@ std::string ToJson(const Schedule& schedule) {
                      Number("rank", schedule.rank) + Number("ranks", schedule.ranks);
   if (schedule.root >= 0) text += Number("root", schedule.root);
   text += Number("sub_slots", schedule.sub_slots) + Number("parts", schedule.parts) +
-          Number("period", schedule.period) + ",\n\"steps\": [";
+          Number("period", schedule.period) + (schedule.even ? ", \"even\": true" : "") +
+          ",\n\"steps\": [";
   for (std::size_t i = 0; i < schedule.steps.size(); ++i)
     text += (i == 0 ? "\n" : ",\n") + StepJson(schedule, schedule.steps[i]);
   return text + "]}\n";

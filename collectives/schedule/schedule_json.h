@@ -22,8 +22,9 @@ namespace tidegate {
 std::string ToJson(const Schedule& schedule);
 
 /// Reads what ToJson writes, with members in any order, blanks anywhere and "comment"s. "root" is
-/// of rooted collectives alone; "peer" of signal and wait, "all" if left out; "has" is "c" and
-/// "lag" 0 if left out. kInvalidArgument with line and column or with the path of the value
+/// of rooted collectives alone; "even" is false if left out; "peer" of signal and wait, "all" if
+/// left out; "has" is "c" and "lag" 0 if left out. kInvalidArgument with line and column or with
+/// the path of the value
 /// ("$.steps[3].dst") and what is expected there, also where FindFault finds fault.
 Result<Schedule> ParseScheduleJson(std::string_view text, const JsonLimits& limits = {});
 

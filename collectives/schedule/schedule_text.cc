@@ -17,7 +17,8 @@ std::string HeaderText(const Schedule& schedule) {
                      std::to_string(schedule.rank) + " of " + std::to_string(schedule.ranks);
   if (schedule.root >= 0) text += " root " + std::to_string(schedule.root);
   return text + " sub_slots " + std::to_string(schedule.sub_slots) + " parts " +
-         std::to_string(schedule.parts) + " period " + std::to_string(schedule.period);
+         std::to_string(schedule.parts) + " period " + std::to_string(schedule.period) +
+         (schedule.even ? " even" : "");
 }
 
 std::string StepText(const Schedule& schedule, const Step& step) {
@@ -120,6 +121,8 @@ Status ReadHeader(std::string_view text, Schedule& schedule) {
   line.Number("sub_slots", schedule.sub_slots);
   line.Number("parts", schedule.parts);
   line.Number("period", schedule.period);
+  schedule.even = line.Peek() == "even";
+  if (schedule.even) line.Expect("even");
   return line.End(text, HeaderText(schedule));
 }
 

@@ -97,7 +97,7 @@ class Problems {
 }  // namespace
 
 std::vector<Problem> ProblemsFor(Collective collective, const Placement& placement, int root,
-                                 int parts, int depth) {
+                                 int parts, int depth, bool even) {
   Problems problems(collective, placement, root, parts);
   problems.AddEven(depth);
   switch (collective) {
@@ -109,7 +109,7 @@ std::vector<Problem> ProblemsFor(Collective collective, const Placement& placeme
     case Collective::kAllGather:
     case Collective::kReduceScatter:
     case Collective::kAllToAll:
-      problems.AddUneven();
+      if (!even) problems.AddUneven();
       break;
     case Collective::kGather:
     case Collective::kScatter:

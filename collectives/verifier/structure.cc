@@ -1,5 +1,7 @@
 #include "collectives/verifier/structure.h"
 
+#include <algorithm>
+#include <functional>
 #include <string>
 
 #include "collectives/schedule/check_schedule.h"
@@ -25,8 +27,12 @@ std::string ProblemOfHead(const Schedule& schedule, int rank, const Schedule& fi
         DifferenceOf("root", schedule.root, IsRooted(problem.collective) ? problem.root : -1),
         DifferenceOf("sub_slots", schedule.sub_slots, first.sub_slots),
         DifferenceOf("parts", schedule.parts, first.parts),
-        DifferenceOf("period", schedule.period, first.period)})
+        DifferenceOf("period", schedule.period, first.period),
+        DifferenceOf("even", schedule.even ? 1 : 0, first.even ? 1 : 0)})
     if (!wrong.empty()) return wrong;
+  const std::vector<std::int64_t>& sizes = problem.sizes;
+  if (schedule.even && std::ranges::adjacent_find(sizes, std::not_equal_to<>()) != sizes.end())
+    return "it is for blocks of one size alone";
   return "";
 }
 

@@ -135,8 +135,8 @@ Result<Report> VerifyThoroughly(Collective collective, const Placement& placemen
   const Claims claims(placement, placement.ranks(), claim_of);
   Result<Report> first = Report();
   bool is_first = true;
-  for (const Problem& problem :
-       ProblemsFor(collective, placement, root, schedules.front().parts, DepthOf(schedules))) {
+  for (const Problem& problem : ProblemsFor(collective, placement, root, schedules.front().parts,
+                                            DepthOf(schedules), schedules.front().even)) {
     Result<Report> report = VerifyBuilt(problem, schedules, schedule_of, claims);
     if (!report.ok()) return report;
     if (is_first) {

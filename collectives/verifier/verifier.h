@@ -91,9 +91,10 @@ Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of,
 
 /// The problems that exercise a plan of `parts` parts whose pipeline is `depth` chunks deep: even
 /// blocks of 0 to 6 chunks, and of enough for every slot to be used twice with the pipeline full
-/// (up to 16 deep); uneven ones of 0 to 6 chunks, where the collective allows them.
+/// (up to 16 deep); uneven ones of 0 to 6 chunks, where the collective and the plan (`even`) allow
+/// them.
 std::vector<Problem> ProblemsFor(Collective collective, const Placement& placement, int root,
-                                 int parts, int depth);
+                                 int parts, int depth, bool even = false);
 
 /// Verify for all of ProblemsFor; the report is that of the first, even problem, with the waits
 /// that are implied in all of them.

@@ -64,9 +64,51 @@ except (RuntimeError, ValueError) as error:
 """
 
 
-def ranks(tmp_path: Path, size: int, **env: str) -> list[str]:
+# Splits that are given, and lists, say nothing of other ranks' blocks, be they equal or not.
+ALL_TO_ALL = """
+import os
+import torch
+import torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("tidegate")
+size = dist.get_world_size()
+for length in (0, 1, 300, 70001):
+    sent = torch.cat([torch.full((length,), 10 * rank + to) for to in range(size)])
+    wanted = torch.cat([torch.full((length,), 10 * r + rank) for r in range(size)])
+    for splits in (None, [length] * size):
+        got = torch.empty_like(sent)
+        dist.all_to_all_single(got, sent, splits, splits)
+        assert torch.equal(got, wanted), (rank, length, splits)
+    lists = [torch.empty(length, dtype=torch.int64) for _ in range(size)]
+    dist.all_to_all(lists, list(sent.chunk(size)) if length else [sent] * size)
+    assert torch.equal(torch.cat(lists), wanted), (rank, length)
+    into = [length + r + rank for r in range(size)]
+    sent = torch.cat([torch.full((count,), 10 * rank + to) for to, count in enumerate(into)])
+    got = torch.empty_like(sent)
+    dist.all_to_all_single(got, sent, into, into)
+    wanted = [torch.full((count,), 10 * r + rank) for r, count in enumerate(into)]
+    assert torch.equal(got, torch.cat(wanted)), (rank, length)
+# A failure of the next call may reach a rank that is still in this one.
+store = dist.distributed_c10d._get_default_store()
+store.set(f"right {rank}", "")
+store.wait([f"right {r}" for r in range(size)])
+mistake = os.environ["MISTAKE"]
+count = size * (2 if mistake == "count" and rank == 1 else 1)
+splits = [1] * size if mistake == "splits" and rank == 1 else None
+got = torch.full((count,), -1)
+try:
+    dist.all_to_all_single(got, torch.ones(count, dtype=torch.int64), splits, splits)
+    said = "nothing"
+except RuntimeError as error:
+    said = str(error).replace("\\n", " ")
+assert torch.equal(got, torch.full((count,), -1))
+os.write(1, f"{rank} {said}\\n".encode())
+"""
+
+
+def ranks(tmp_path: Path, size: int, script: str = SCRIPT, **env: str) -> list[str]:
     """What each rank of a job printed, in order."""
-    done = run_job(SCRIPT, tmp_path, size, {"TIDEGATE_CACHE_DIR": str(tmp_path / "cache"), **env})
+    done = run_job(script, tmp_path, size, {"TIDEGATE_CACHE_DIR": str(tmp_path / "cache"), **env})
     (tmp_path / "stderr").write_text(done.stderr)
     lines = sorted(done.stdout.splitlines())
     assert len(lines) == size, done.stdout + done.stderr
@@ -106,6 +148,28 @@ def test_a_described_cluster_is_planned_for_and_subgroups_find_themselves(tmp_pa
     assert all_right(ranks(tmp_path, 6, TIDEGATE_TOPO_FILE=cluster, TIDEGATE_ALGO=choice))
     for line in ranks(tmp_path, 6, TIDEGATE_ALGO=choice):
         assert "cannot be run by 6 ranks on 1 node(s)" in line
+
+
+@pytest.mark.parametrize("mistake", ["splits", "count"])
+def test_what_needs_equal_blocks_runs_only_where_all_ranks_see_that_they_are(
+    tmp_path: Path, mistake: str
+) -> None:
+    lines = ranks(
+        tmp_path,
+        5,
+        ALL_TO_ALL,
+        TIDEGATE_TOPO_FILE=described(tmp_path, "3+2"),
+        TIDEGATE_ALGO="a2a:column",
+        TIDEGATE_DEBUG="TRACE",
+        MISTAKE=mistake,
+    )
+    told = {"splits": "give splits on all ranks or on none", "count": "all_to_all splits differ"}
+    assert all(told[mistake] in line for line in lines), lines
+    said = (tmp_path / "stderr").read_text()
+    assert re.search("all_to_all of .* runs column", said)
+    assert re.search("all_to_all of .* runs pairwise", said)
+    for line in ranks(tmp_path, 2, TIDEGATE_ALGO="a2a:column"):
+        assert "possible: direct" in line
 
 
 def test_a_bad_file_is_told_to_every_rank(tmp_path: Path) -> None:

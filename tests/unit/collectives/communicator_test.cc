@@ -305,6 +305,29 @@ TEST(CommunicatorOrderTest, PrivateInputsAreCopiedWhenTheCallStartsNotWhenItIsMa
   });
 }
 
+TEST(CommunicatorAllToAllTest, AnEvenOneMeetsOneThatGivesItsSplits) {
+  LocalGroup group(2);
+  group.RunAll([](int rank, Communicator& communicator) {
+    std::vector<std::int32_t> sent(2, rank), got(2, -1);
+    const auto cut = [](std::vector<std::int32_t>& values) {
+      const Block all = BlockOf(values);
+      return std::vector<Block>{{all.data, 4}, {all.data + 4, 4}};
+    };
+    CollectiveRequest request{.collective = Collective::kAllToAll,
+                              .dtype = DataType::kInt32,
+                              .even = rank == 0,
+                              .inputs = cut(sent),
+                              .outputs = cut(got)};
+    EXPECT_TRUE(communicator.Submit({request}, {.async = false})->status().ok());
+    EXPECT_EQ(got, (std::vector<std::int32_t>{0, 1}));
+    // What says that it is even must be.
+    request.even = true;
+    request.inputs[static_cast<std::size_t>(1 - rank)].bytes = 8;
+    EXPECT_THAT(communicator.Submit({request}, {.async = false})->status().message(),
+                ::testing::HasSubstr("an input of an even all_to_all has"));
+  });
+}
+
 TEST(CommunicatorOrderTest, ARefusalWaitsForThePeersBeforeTheNextCall) {
   LocalGroup group(2);
   std::vector<std::int32_t> values(4, 1);

@@ -89,6 +89,7 @@ TEST(SchedulesTest, OfEveryPlacementPassTheCheckAndReadBackAsEqual) {
         for (int rank = 0; rank < ranks; rank += ranks > 4 ? 3 : 1) {
           const Schedule schedule = algorithm.build(
               {.rank = rank, .ranks = ranks, .root = ranks / 2, .placement = &placement});
+          ASSERT_EQ(schedule.even, algorithm.even) << FileName(algorithm, name);
           for (const Result<Schedule>& read :
                {ParseScheduleText(ToText(schedule)), ParseScheduleJson(ToJson(schedule))}) {
             ASSERT_TRUE(read.ok())
@@ -137,7 +138,8 @@ TEST(SchedulesTest, OfOneRankCostItsOwnSteps) {
                            Case{Collective::kReduceScatter, "column_ring", 4 * ranks},
                            Case{Collective::kReduceScatter, "direct", 7 * ranks},
                            Case{Collective::kAllReduce, "column_bruck", ranks / 16},
-                           Case{Collective::kAllReduce, "ring", 14 * ranks}}) {
+                           Case{Collective::kAllReduce, "ring", 14 * ranks},
+                           Case{Collective::kAllToAll, "column", 3 * ranks}}) {
     const auto begin = std::chrono::steady_clock::now();
     const Schedule schedule = FindAlgorithm(each.collective, each.name)
                                   ->build({.rank = 9876, .ranks = 16384, .placement = &placement});

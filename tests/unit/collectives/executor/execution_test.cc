@@ -1,5 +1,6 @@
 #include "collectives/executor/execution.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,8 +20,10 @@ namespace {
 
 using testing::Adversary;
 using testing::AllCases;
+using ::testing::AllOf;
 using testing::CaseMemory;
 using testing::CollectiveCase;
+using ::testing::HasSubstr;
 
 constexpr std::size_t kStageBytes = 16384;
 /// Elements of int32 in a chunk of a schedule with one sub-slot, half a slot each.
@@ -72,12 +75,16 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ExecutionTest, ::testing::Values(1, 2, 3, 4, 5, 
 class MismatchTest : public ::testing::Test {
  protected:
   Result<Execution::Outcome> Begin(int rank, const CollectiveCase& test_case) {
+    static const testing::AlgorithmTable table = testing::AlgorithmTable::Default();
+    return BeginBy(rank, test_case, *table.Choose(test_case.collective, 1));
+  }
+
+  Result<Execution::Outcome> BeginBy(int rank, const CollectiveCase& test_case,
+                                     const Algorithm& algorithm) {
     const auto i = static_cast<std::size_t>(rank);
     memory_[i] = std::make_unique<CaseMemory>(test_case);
     const CollectiveRequest request = memory_[i]->RequestFor(rank);
-    static const testing::AlgorithmTable table = testing::AlgorithmTable::Default();
-    const Algorithm* algorithm = table.Choose(request.collective, 1);
-    schedules_[i] = (*algorithm)({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
+    schedules_[i] = algorithm({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
     calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, 1 << 30);
     const Status started = executions_[i].Start(Bind(calls_[i]));
     if (!started.ok()) return started;
@@ -137,6 +144,54 @@ TEST_F(MismatchTest, AllToAllNamesThePairWhoseSplitsDiffer) {
   ExpectBothFail({Collective::kAllToAll, ReduceOp::kNone, 2, -1, {1, 2, 3, 4}, 1},
                  {Collective::kAllToAll, ReduceOp::kNone, 2, -1, {1, 5, 3, 4}, 1},
                  "sends 8 bytes to rank 1");
+}
+
+/// Rank 0 runs its own all-to-all, which is even, by an algorithm of another name than rank 1.
+TEST_F(MismatchTest, SizesThatDifferAreSaidBeforeTheAlgorithmsThatTheyLeadTo) {
+  const auto begin = [&](int rank, const std::vector<int>& counts, const char* name) {
+    const CollectiveCase one = {Collective::kAllToAll, ReduceOp::kNone, 2, -1, counts, 1};
+    return BeginBy(rank, one, [&](const AlgorithmInput& input) {
+      Schedule schedule = AllToAllDirect(input);
+      schedule.name = name;
+      return schedule;
+    });
+  };
+  ASSERT_TRUE(begin(0, {2, 2, 2, 2}, "column").ok());
+  EXPECT_THAT(begin(1, {3, 3, 3, 3}, "pairwise").status().message(),
+              AllOf(HasSubstr("all_to_all splits differ: rank 1"), HasSubstr("sends 12 bytes")));
+  EXPECT_THAT(executions_[0].Advance().status().message(),
+              AllOf(HasSubstr("all_to_all splits differ: rank 0"), HasSubstr("sends 8 bytes")));
+}
+
+TEST_F(MismatchTest, ThatOnlySomeRanksGiveSplitsIsSaid) {
+  const CollectiveCase one = {Collective::kAllToAll, ReduceOp::kNone, 2, -1, {2, 2, 2, 2}, 1};
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto outcome = BeginBy(rank, one, [&](const AlgorithmInput& input) {
+      Schedule schedule = AllToAllDirect(input);
+      if (rank == 0) schedule.name = "column";
+      return schedule;
+    });
+    EXPECT_EQ(outcome.ok(), rank == 0);
+    EXPECT_THAT(outcome.status().message(),
+                HasSubstr(rank == 0 ? "" : "by another; give splits on all ranks or on none"));
+  }
+  EXPECT_THAT(
+      executions_[0].Advance().status().message(),
+      AllOf(HasSubstr("by algorithm column, rank 1"), HasSubstr("by another; give splits")));
+}
+
+TEST_F(MismatchTest, WhatIsForEqualBlocksDoesNotStartOnOthers) {
+  const auto even = [](const AlgorithmInput& input) {
+    Schedule schedule = AllToAllDirect(input);
+    schedule.even = true;
+    return schedule;
+  };
+  EXPECT_TRUE(
+      BeginBy(0, {Collective::kAllToAll, ReduceOp::kNone, 2, -1, {2, 2, 2, 2}, 1}, even).ok());
+  EXPECT_EQ(BeginBy(1, {Collective::kAllToAll, ReduceOp::kNone, 2, -1, {2, 2, 3, 2}, 1}, even)
+                .status()
+                .message(),
+            "algorithm direct is for blocks of one size; one has 8 bytes, another 12");
 }
 
 TEST_F(MismatchTest, LeavesOutputsAlone) {

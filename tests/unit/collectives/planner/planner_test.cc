@@ -64,7 +64,6 @@ TEST(PlannerTest, LongTensorsOfARootTakeAllNicsOfItsNode) {
               2 * planner.Price(*decision.algorithm, 16 * kMega, 3).value())
         << NameOf(collective);
   }
-  EXPECT_EQ(Chosen(planner, {Collective::kAllToAll, 16 * kMega}), "pairwise");
 }
 
 TEST(PlannerTest, CalibrationMovesTheChoiceButNeverTheOrderOfAReduction) {
@@ -207,6 +206,28 @@ TEST(PlannerTest, WhatMustBeExactSetsAForcedAlgorithmOfSeveralPassesAside) {
   options.forced = {{Collective::kReduceScatter, "direct"}};
   Planner direct = Planner::Make(cluster, options).value();
   EXPECT_THAT(direct.Decide(request).value()->reason, HasSubstr("forced by TIDEGATE_ALGO"));
+}
+
+TEST(PlannerTest, WhatNeedsEqualBlocksIsTakenOnlyWhereAllAreKnownToBeEqual) {
+  const Topology cluster = FourNodesOfRails();
+  const PlanRequest even{.collective = Collective::kAllToAll, .bytes = 16 * kMega};
+  PlanRequest uneven = even;
+  uneven.uneven = true;
+  PlannerOptions options;
+  Planner planner = Planner::Make(cluster, options).value();
+  EXPECT_EQ(Chosen(planner, even), "column");
+  EXPECT_EQ(Chosen(planner, uneven), "pairwise");
+  EXPECT_THAT(Explain(*planner.Decide(uneven).value(), uneven),
+              HasSubstr("excluded: needs blocks of one size"));
+  EXPECT_EQ(Chosen(planner, even), "column");
+  options.forced = {{Collective::kAllToAll, "column"}};
+  Planner forced = Planner::Make(cluster, options).value();
+  EXPECT_THAT(forced.Decide(even).value()->reason, HasSubstr("forced by TIDEGATE_ALGO"));
+  EXPECT_EQ(Chosen(forced, uneven), "pairwise");
+  EXPECT_THAT(
+      forced.Decide(uneven).value()->reason,
+      HasSubstr("\"column\" of TIDEGATE_ALGO is set aside: it needs blocks of one size, and "
+                "those of this call may differ"));
 }
 
 TEST(PlannerTest, MeasurementChoosesOnlyAmongPlansOfTheSameOrder) {

@@ -102,6 +102,10 @@ TEST(ScheduleJsonTest, RefusesOtherVersionsAndOtherText) {
                         "root": 0, "ranks": 1, "sub_slots": 1, "parts": 1, "period": 1,
                         "steps": []})"),
               HasSubstr("$: root is 0"));
+  EXPECT_THAT(error(R"({"tidegate_schedule": 1, "collective": "all_to_all", "name": "x", "rank": 0,
+                        "ranks": 1, "sub_slots": 1, "parts": 1, "period": 1, "even": 1,
+                        "steps": []})"),
+              HasSubstr("$.even: "));
   EXPECT_THAT(error("{\"tidegate_schedule\": 1,\n \"rank\" 0}"), HasSubstr("line 2, column"));
   EXPECT_THAT(error(std::string(1001, ' ')), HasSubstr("at most 1000 B"));
 }

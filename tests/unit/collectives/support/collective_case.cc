@@ -1,6 +1,7 @@
 #include "tests/unit/collectives/support/collective_case.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace tidegate::testing {
 
@@ -10,6 +11,11 @@ std::string Describe(const CollectiveCase& test_case) {
           std::to_string(test_case.ranks) + " root " + std::to_string(test_case.root) + " counts";
   for (const int count : test_case.counts) text += " " + std::to_string(count);
   return text + " seed " + std::to_string(test_case.seed);
+}
+
+bool IsEven(const CollectiveCase& test_case) {
+  const auto& counts = test_case.counts;
+  return std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end();
 }
 
 std::int32_t CaseMemory::InputValue(int rank, int block, int index) const {

@@ -22,6 +22,8 @@ struct CollectiveCase {
 };
 
 std::string Describe(const CollectiveCase& test_case);
+/// Whether all blocks of all ranks are equally long.
+bool IsEven(const CollectiveCase& test_case);
 
 /// The memory of all ranks for one case.
 class CaseMemory {

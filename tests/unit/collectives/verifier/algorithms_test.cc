@@ -1,8 +1,11 @@
 // Every algorithm, on every placement of up to 8 ranks, is proved right.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/flows.h"
@@ -13,6 +16,7 @@
 namespace tidegate {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::NamedPlacement;
 using testing::PlacementsOf;
 
@@ -69,6 +73,33 @@ TEST(VerifiedColumnsTest, ChainsOfReadersAreRightBackwards) {
       }
     }
   }
+}
+
+TEST(VerifiedAllToAllTest, ByColumnsIsRightForEqualBlocksAlone) {
+  const Placement placement = Placement::Block(2, 2);
+  const AlgorithmInput input{.ranks = 4, .placement = &placement};
+  const Algorithm& column = FindAlgorithm(Collective::kAllToAll, "column")->build;
+  std::vector<std::int64_t> sizes(16, 3000);
+  const auto message = [&](const ScheduleOf& schedule_of) {
+    return Verify({.collective = Collective::kAllToAll, .placement = &placement, .sizes = sizes},
+                  schedule_of)
+        .status()
+        .message();
+  };
+  EXPECT_EQ(message(column.Programs(input)), "");
+  sizes[6] = 2000;
+  EXPECT_THAT(message(column.Programs(input)), HasSubstr("it is for blocks of one size alone"));
+  // Without saying so it takes the lengths of others' blocks from its own.
+  const auto hushed = [&](int rank) {
+    Schedule schedule = column.Programs(input)(rank);
+    schedule.even = false;
+    return schedule;
+  };
+  EXPECT_NE(message(hushed), "");
+  EXPECT_FALSE(VerifyPlan(Collective::kAllToAll, placement, 0, hushed).ok());
+  const auto half = [&](int rank) { return rank == 0 ? hushed(0) : column.Programs(input)(rank); };
+  EXPECT_THAT(VerifyPlan(Collective::kAllToAll, placement, 0, half).message(),
+              HasSubstr("its even is 1, and must be 0"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, VerifiedAlgorithmsTest, ::testing::Range(1, 9));

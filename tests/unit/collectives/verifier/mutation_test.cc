@@ -95,7 +95,8 @@ std::string Execute(const Plan& plan, const std::vector<Schedule>& group, std::u
   std::vector<CollectiveCase> cases;
   const auto chunk_elements = static_cast<int>(1 + seed * 37 % 150);
   for (CollectiveCase& one : AllCases(ranks, chunk_elements, seed))
-    if (one.collective == plan.collective && (one.root < 0 || one.root == plan.root))
+    if (one.collective == plan.collective && (one.root < 0 || one.root == plan.root) &&
+        (IsEven(one) || !group.front().even))
       cases.push_back(std::move(one));
   if (cases.empty()) return "no case for " + plan.name;
   // Chunks of 1 to 6 times 64 bytes, in slots of a quarter of the stage.

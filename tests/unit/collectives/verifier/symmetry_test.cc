@@ -56,6 +56,21 @@ TEST(VerifierSymmetryTest, AgreesWithExecutingAllRanks) {
     }
 }
 
+TEST(VerifierSymmetryTest, ProvesAnAllToAllByColumns) {
+  const Placement few = Placement::Block(6, 4);
+  const Result<Report> all = VerifyOn(few, Collective::kAllToAll, "column", 0, 0);
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  const Result<Report> one = VerifyOn(few, Collective::kAllToAll, "column", 4, 0);
+  ASSERT_TRUE(one.ok()) << one.status().message();
+  EXPECT_EQ(one.value().leaves, all.value().leaves);
+  EXPECT_EQ(one.value().enters, all.value().enters);
+  EXPECT_EQ(one.value().sub_slots_used, all.value().sub_slots_used);
+  const Placement many = Placement::Block(128, 8);
+  const Result<Report> large = VerifyOn(many, Collective::kAllToAll, "column", 8, 4);
+  ASSERT_TRUE(large.ok()) << large.status().message();
+  for (const std::int64_t bytes : large.value().leaves) ASSERT_EQ(bytes, 8 * 127 * 8 * 5 * kChunk);
+}
+
 class LargeSymmetryTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LargeSymmetryTest, ProvesAllGatherOf16384Ranks) {
