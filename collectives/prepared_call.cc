@@ -6,6 +6,8 @@
 #include <new>
 #include <string>
 
+#include "common/hash.h"
+
 namespace tidegate {
 namespace {
 
@@ -27,23 +29,10 @@ std::size_t LongestBytes(const std::vector<Block>& blocks) {
   return bytes;
 }
 
-constexpr std::uint64_t kHashSeed = 0xcbf29ce484222325;
-
-/// A step of FNV-1a, over whole words.
-std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
-  return (hash ^ value) * 0x100000001b3;
-}
-
-std::uint64_t HashOf(const std::string& text) {
-  std::uint64_t hash = kHashSeed;
-  for (const char letter : text) hash = Mix(hash, static_cast<unsigned char>(letter));
-  return hash;
-}
-
 /// Tells ranks that cut a tensor differently.
 std::uint64_t LayoutHash(const std::vector<Block>& blocks) {
   std::uint64_t hash = kHashSeed;
-  for (const Block& block : blocks) hash = Mix(hash, block.bytes);
+  for (const Block& block : blocks) hash = MixHash(hash, block.bytes);
   return hash;
 }
 
@@ -204,7 +193,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
-  fingerprint.plan = HashOf(schedule.name);
+  fingerprint.plan = HashText(schedule.name);
   fingerprint.collective = request.collective;
   fingerprint.dtype = request.dtype;
   fingerprint.root = IsRooted(request.collective) ? request.root : -1;
@@ -281,9 +270,9 @@ void BindTogether(std::vector<PreparedCall>& calls) {
     for (const std::uint64_t value :
          {one.elements, one.layout, static_cast<std::uint64_t>(one.dtype),
           static_cast<std::uint64_t>(one.reduce_op), static_cast<std::uint64_t>(one.root)})
-      hash = Mix(hash, value);
+      hash = MixHash(hash, value);
   }
-  for (PreparedCall& call : calls) call.fingerprint.layout = Mix(call.fingerprint.layout, hash);
+  for (PreparedCall& call : calls) call.fingerprint.layout = MixHash(call.fingerprint.layout, hash);
 }
 
 bool Overlaps(const CollectiveRequest& a, const CollectiveRequest& b) {

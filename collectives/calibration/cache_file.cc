@@ -1,26 +1,16 @@
 #include "collectives/calibration/cache_file.h"
 
-#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 
+#include "common/hash.h"
 #include "common/json/parse_json.h"
 
 namespace tidegate {
-namespace {
-
-/// FNV-1a: file names need no more.
-std::uint64_t HashOf(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-  return hash;
-}
-
-}  // namespace
 
 std::string CacheFile(const std::string& cache, std::string_view kind, const std::string& key) {
   char hash[24];
-  std::snprintf(hash, sizeof hash, "-%016llx.json", static_cast<unsigned long long>(HashOf(key)));
+  std::snprintf(hash, sizeof hash, "-%016llx.json", static_cast<unsigned long long>(HashText(key)));
   return (std::filesystem::path(cache) / (std::string(kind) + hash)).string();
 }
 
