@@ -20,6 +20,7 @@
 
 #include "backend/coalescing.h"
 #include "backend/error_translation.h"
+#include "backend/null_backend.h"
 #include "backend/process_group.h"
 #include "collectives/communicator.h"
 #include "collectives/reaper.h"
@@ -165,6 +166,9 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
              py::call_guard<py::gil_scoped_release>(), py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("timeout"), py::arg("group_name"), py::arg("global_ranks"),
              py::arg("options") = py::none(), "Make one rank's backend of one group; cheap.");
+  py::class_<NullBackend, c10d::Backend, c10::intrusive_ptr<NullBackend>>(
+      module, "NullBackend", "A backend that communicates nothing: what c10d costs by itself.")
+      .def(py::init<int, int>(), py::arg("rank"), py::arg("size"));
   module.def("stats_json", &StatsJson, py::call_guard<py::gil_scoped_release>());
   module.def("shutdown_all", &ShutdownAll, py::call_guard<py::gil_scoped_release>(),
              "Drain and close all groups and join all threads; for the exit hook.");

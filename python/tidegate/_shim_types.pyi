@@ -171,8 +171,19 @@ class Cluster:
     @property
     def ranks(self) -> int: ...
 
+class NullBackend(torch._C._distributed_c10d.Backend):
+    """
+    A backend that communicates nothing: what c10d costs by itself.
+    """
+    def __init__(
+        self,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        size: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+
 _ProcessGroupTidegate = ProcessGroupTidegate
 _Cluster = Cluster
+_NullBackend = NullBackend
 
 class Shim(typing.Protocol):
     __name__: str
@@ -228,3 +239,4 @@ class Shim(typing.Protocol):
     torch_version: str
     ProcessGroupTidegate: type[_ProcessGroupTidegate]
     Cluster: type[_Cluster]
+    NullBackend: type[_NullBackend]
