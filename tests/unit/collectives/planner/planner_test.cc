@@ -214,6 +214,8 @@ TEST(PlannerTest, WhatNeedsEqualBlocksIsTakenOnlyWhereAllAreKnownToBeEqual) {
   PlanRequest uneven = even;
   uneven.uneven = true;
   PlannerOptions options;
+  const int size_class = Planner::SizeClass(even.bytes);
+  options.measured[{Collective::kAllToAll, "column", size_class}] = 1e-9;
   Planner planner = Planner::Make(cluster, options).value();
   EXPECT_EQ(Chosen(planner, even), "column");
   EXPECT_EQ(Chosen(planner, uneven), "pairwise");
