@@ -1,0 +1,1 @@
+"""What `tidegate bench` is made of."""

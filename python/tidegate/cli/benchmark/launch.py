@@ -1,0 +1,74 @@
+"""Starts the ranks of a run and reads what they measure, or joins the job that torchrun started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.cli.benchmark.request import Request, Row, load_rows
+from tidegate.cli.errors import CommandError
+
+DEVICES, ROWS = "devices ", "rows "  # what the lines of rank 0 begin with
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What is known of the ranks, in their order."""
+
+    devices: list[dict[str, Any]]
+
+
+def under_torchrun() -> bool:
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def devices_and_rows(request: Request, ranks: int) -> Iterator[Devices | list[Row]]:
+    """First the devices, then the rows of each cell as soon as it is measured."""
+    if under_torchrun():
+        from tidegate.cli.benchmark.ranks import measure
+
+        known: list[Devices] = []
+        for rows in measure(request, lambda found: known.append(Devices(found))):
+            yield from known
+            known.clear()
+            yield rows
+        return
+    for line in _lines_of_rank_0(request, ranks):
+        if line.startswith(DEVICES):
+            yield Devices(json.loads(line[len(DEVICES) :]))
+        elif line.startswith(ROWS):
+            yield load_rows(line[len(ROWS) :])
+
+
+def _lines_of_rank_0(request: Request, ranks: int) -> Iterator[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    launcher += [f"--nproc-per-node={ranks}", "-m", "tidegate.cli.benchmark.ranks"]
+    with tempfile.TemporaryFile("w+") as errors:
+        # A session of its own, so that its ranks can be ended with it.
+        process = subprocess.Popen(
+            [*launcher, request.dumps()],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert process.stdout is not None
+        try:
+            yield from process.stdout
+            status = process.wait()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            process.stdout.close()
+        if status != 0:
+            errors.seek(0)
+            raise CommandError(f"{ranks} ranks failed: " + errors.read().strip()[-2000:])
