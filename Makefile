@@ -12,7 +12,7 @@ VENV_PYTHON = . scripts/common.sh && "$$VENV_PYTHON"
 SHELL = bash
 
 .DEFAULT_GOAL = help
-.PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench-gloo lint \
+.PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench lint \
         format clean
 
 help: ## show this list
@@ -49,8 +49,9 @@ fuzz: ## the parsers of text from outside under libFuzzer, 60 s each (needs clan
 offline-bundle: ## .offline: what tests/gpu/run.sh needs on a GPU machine without a network
 	@scripts/offline_bundle.sh
 
-bench-gloo: build ## all-gather and reduce-scatter next to gloo
-	@$(VENV_PYTHON) bench/collectives/compare_gloo.py
+bench: build ## collectives next to gloo, the null backend and a memcpy, as a table
+	@$(VENV_PYTHON) -m tidegate bench all_gather reduce_scatter all_reduce --markdown \
+	  --sizes 64K,1M,16M,128M --ranks 2,4 --backends tidegate,gloo,null
 
 lint: ## ruff, clang-format, clang-tidy, mypy and the stub of the shim
 	@scripts/lint.sh
