@@ -153,6 +153,11 @@ std::vector<bool> PointToPoint::RanksThatLeft() const {
 /// After a round without progress; true if that changed something. A rank that left has seen all
 /// its sends through: `left` was read before the offers were.
 bool PointToPoint::CheckAnySource(const std::vector<bool>& left, FinishedOperations* finished) {
+  // A rank that failed the group before it left has said why.
+  if (context_.failed()) {
+    FailAll(finished);
+    return true;
+  }
   std::vector<int> all, present;
   for (int rank = 0; rank < context_.ranks(); ++rank) {
     if (rank == context_.rank()) continue;

@@ -248,6 +248,11 @@ bool PointToPoint::StreamIn(int rank, Peer& peer, FinishedOperations* finished) 
 
 /// After a round without progress: has the peer gone, or has a deadline passed?
 void PointToPoint::CheckWaits(int rank, Peer& peer, bool had_left, FinishedOperations* finished) {
+  // A rank that failed the group before it left has said why.
+  if (had_left && context_.failed()) {
+    FailAll(finished);
+    return;
+  }
   if (had_left) {
     const auto gone = [&](const Transfer& transfer) {
       Finish(transfer,
