@@ -137,8 +137,8 @@ def test_ranks_fill_nodes_of_eight(capsys: Capture) -> None:
 def test_buffer_bounds_the_chunks(capsys: Capture) -> None:
     arguments = ("--fake", "4x4", "--algo", "column_ring", "--sizes", "1G", "--chunk", "best")
     (wide,) = rows_of(capsys, *arguments)
-    (narrow,) = rows_of(capsys, *arguments, "--buffer", "16M")
-    assert narrow["peak_stage_bytes"] <= 16 * MIB < wide["peak_stage_bytes"]
+    (narrow,) = rows_of(capsys, *arguments, "--buffer", "4M")
+    assert narrow["peak_stage_bytes"] <= 4 * MIB < wide["peak_stage_bytes"]
     (none,) = rows_of(capsys, *arguments, "--buffer", "4K")
     assert none["error"] == "64 chunks need more than the 4 KiB of --buffer"
     shown = output_of(capsys, "sim", *arguments, "--buffer", "4K")
