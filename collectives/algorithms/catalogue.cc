@@ -143,10 +143,9 @@ std::vector<NamedAlgorithm> MakeAll() {
       AddFlow(
           all, exchange.name, powers ? WithPowerOfTwoRanks : Always,
           [make](const Placement& placement, int rank) { return FlatFlow(placement, rank, make); });
-    // Of these two the others are as fast or faster everywhere (docs/algorithms.md).
-    if (make != BruckExchange && make != FarFirstExchange)
-      AddFlow(all, std::string("leader_") + exchange.name,
-              powers ? WithPowerOfTwoNodes : OnSeveralNodes,
+    // Of the other exchanges column first is as fast or faster everywhere (docs/algorithms.md).
+    if (make == RingExchange || make == PairwiseExchange)
+      AddFlow(all, std::string("leader_") + exchange.name, OnSeveralNodes,
               [make](const Placement& placement, int rank) {
                 return LeaderFlow(placement, rank, make);
               });
