@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -343,6 +345,48 @@ def test_a_backend_that_cannot_serve_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "# 4096 B, int32, avg: " in done.stdout
     assert "# Avg bus bandwidth    : 0 " in done.stdout
+
+
+def test_no_rank_outlives_an_interrupted_run(tmp_path: Path) -> None:
+    size = 123_392  # of no other process
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tidegate", "bench", "barrier", "all_gather"),
+            *("--sizes", str(size), "--ranks", "2", "--rounds", "1000000"),
+            *("-n", "1"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        # A shell that starts this in its background has it ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    ranks: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(ranks) < 2:
+        with pytest.raises(subprocess.TimeoutExpired):  # it runs on
+            process.wait(timeout=0.2)
+        assert time.monotonic() < deadline
+        ranks = processes_with(f'"sizes": [{size}]', "tidegate.cli.benchmark.ranks")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "")
+    assert processes_with(f'"sizes": [{size}]', "") == set()
+
+
+def processes_with(*words: str) -> set[int]:
+    """Processes whose command line has all the words and that are no launchers."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = entry.read_bytes().decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if all(word in text for word in words) and "torch.distributed.run" not in text:
+            found.add(int(entry.parent.name))
+    return found
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.cli.errors import CommandError, UsageError
+from tidegate.cli.job import end
 from tidegate.cli.output import Output
 
 SUMMARY = "train a small GPT with FSDP2 on 2 processes and compare it with one process"
@@ -43,7 +44,6 @@ GLOO_STEPS = 20
 BATCH = 8  # windows per rank
 TOLERANCE = 1e-5
 RUN_LIMIT_SECONDS = 300
-TERMINATION_SECONDS = 40  # torchrun allows its ranks 30
 STATS_VERSION = 1
 OPERATIONS = ("all_gather", "reduce_scatter")
 
@@ -70,20 +70,9 @@ def start(title: str, command: list[str], environment: dict[str, str]) -> None:
     except subprocess.TimeoutExpired:
         raise DemoError(f"{title}: not finished after {RUN_LIMIT_SECONDS} s") from None
     finally:
-        if process.poll() is None:
-            end(process)
+        end(process)
     if status != 0:
         raise DemoError(f"{title}: exit status {status}, see the output above")
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a training that runs too long or that Ctrl-C interrupted; blocks until it is gone."""
-    process.terminate()  # torchrun ends its ranks first, and kills those that do not listen
-    try:
-        process.wait(timeout=TERMINATION_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def command(output: Path, name: str, ranks: int, **options: object) -> list[str]:

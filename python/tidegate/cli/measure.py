@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from tidegate.cli import cluster as clusters
 from tidegate.cli.errors import CommandError, UsageError
+from tidegate.cli.job import end
 from tidegate.cli.output import Output
 from tidegate.cli.quantities import seconds, size
 
@@ -80,7 +80,7 @@ def _measure(
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         launcher += [f"--nproc-per-node={ranks}", "-m", "tidegate.cli.measure_ranks"]
         forced = ",".join(f"{name}:{one}" for name, one in choice.items())
-        # A session of its own, so that its ranks can be ended with it.
+        # A session of its own: Ctrl-C reaches only the command, which then ends it in order.
         process = subprocess.Popen(
             [*launcher, str(result), str(first), str(last), ",".join(choice)],
             stdout=subprocess.DEVNULL,
@@ -94,9 +94,7 @@ def _measure(
         except subprocess.TimeoutExpired:
             raise CommandError(f"{forced}: not measured after {RUN_LIMIT_SECONDS} s") from None
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end(process)
         if process.returncode != 0:
             raise CommandError(f"{forced} could not be measured: " + errors.strip()[-2000:])
         measured = json.loads(result.read_text())

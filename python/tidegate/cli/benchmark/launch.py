@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any
 
 from tidegate.cli.benchmark.request import Request, Row, load_rows
 from tidegate.cli.errors import CommandError
+from tidegate.cli.job import end
 
 DEVICES, ROWS = "devices ", "rows "  # what the lines of rank 0 begin with
 
@@ -51,7 +51,7 @@ def _lines_of_rank_0(request: Request, ranks: int) -> Iterator[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     launcher += [f"--nproc-per-node={ranks}", "-m", "tidegate.cli.benchmark.ranks"]
     with tempfile.TemporaryFile("w+") as errors:
-        # A session of its own, so that its ranks can be ended with it.
+        # A session of its own: Ctrl-C reaches only the command, which then ends it in order.
         process = subprocess.Popen(
             [*launcher, request.dumps()],
             stdout=subprocess.PIPE,
@@ -65,9 +65,7 @@ def _lines_of_rank_0(request: Request, ranks: int) -> Iterator[str]:
             yield from process.stdout
             status = process.wait()
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end(process)
             process.stdout.close()
         if status != 0:
             errors.seek(0)
