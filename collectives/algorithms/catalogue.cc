@@ -96,44 +96,68 @@ Flow TreeOf(const Placement& placement, const AlgorithmInput& input) {
   return TreeFlow(placement, input.rank, input.root);
 }
 
+/// The exchange between nodes, as that of `rank` sees it.
+using NodeExchange = Exchange (*)(const Placement& placement, int rank);
+
+template <ExchangeMaker kMake>
+Exchange OfNodes(const Placement& placement, int rank) {
+  return kMake(placement.node_of(rank), placement.nodes());
+}
+
+/// Among switches first, so that each block enters a switch once.
+Exchange FarFirstOfNodes(const Placement& placement, int rank) {
+  return FarFirstExchange(placement.node_of(rank), placement.nodes(), placement.nodes_per_switch());
+}
+
+Exchange SegmentedFarFirstOfNodes(const Placement& placement, int rank) {
+  return SegmentedFarFirstExchange(placement.node_of(rank), placement.nodes(),
+                                   placement.nodes_per_switch());
+}
+
 std::vector<NamedAlgorithm> MakeAll() {
   struct NamedExchange {
     const char* name;
     ExchangeMaker make;
+    NodeExchange of_nodes;
     bool needs_power_of_two;
   };
-  const NamedExchange exchanges[] = {{"ring", RingExchange, false},
-                                     {"bruck", BruckExchange, false},
-                                     {"far_first", FarFirstExchange, false},
-                                     {"recursive_doubling", RecursiveDoublingExchange, true},
-                                     {"pairwise", PairwiseExchange, false}};
+  const NamedExchange exchanges[] = {
+      {"ring", RingExchange, OfNodes<RingExchange>, false},
+      {"bruck", BruckExchange, OfNodes<BruckExchange>, false},
+      {"far_first", FarFirstExchange, FarFirstOfNodes, false},
+      {"recursive_doubling", RecursiveDoublingExchange, OfNodes<RecursiveDoublingExchange>, true},
+      {"pairwise", PairwiseExchange, OfNodes<PairwiseExchange>, false}};
   std::vector<NamedAlgorithm> all;
   AddFlow(all, "direct", Always, DirectFlow, /*in_one_pass=*/true);
   for (const NamedExchange& exchange : exchanges) {
-    const ExchangeMaker make = exchange.make;
-    const bool powers = exchange.needs_power_of_two;
-    AddFlow(
-        all, std::string("column_") + exchange.name, powers ? WithPowerOfTwoNodes : OnSeveralNodes,
-        [make](const Placement& placement, int rank) { return ColumnFlow(placement, rank, make); });
+    const NodeExchange make = exchange.of_nodes;
+    AddFlow(all, std::string("column_") + exchange.name,
+            exchange.needs_power_of_two ? WithPowerOfTwoNodes : OnSeveralNodes,
+            [make](const Placement& placement, int rank) {
+              return ColumnFlow(placement, rank, make(placement, rank));
+            });
   }
   // Backwards a carrier has three readers, so that of seven ranks only three copy what they give
   // into their stage; and smaller segments, because chunks follow each other less closely.
   struct Segmented {
     const char* name;
-    ExchangeMaker make;
-    ExchangeMaker make_back;
+    NodeExchange make;
+    NodeExchange make_back;
   };
   for (const Segmented& segmented :
-       {Segmented{"column_segmented_bruck", SegmentedBruckExchange<16>, SegmentedBruckExchange<32>},
-        Segmented{"column_segmented_far_first", SegmentedFarFirstExchange,
-                  SegmentedFarFirstExchange}}) {
+       {Segmented{"column_segmented_bruck", OfNodes<SegmentedBruckExchange<16>>,
+                  OfNodes<SegmentedBruckExchange<32>>},
+        Segmented{"column_segmented_far_first", SegmentedFarFirstOfNodes,
+                  SegmentedFarFirstOfNodes}}) {
     const auto [name, make, make_back] = segmented;
     AddFlow(
         all, name, OnSeveralNodes,
-        [make](const Placement& placement, int rank) { return ColumnFlow(placement, rank, make); },
+        [make](const Placement& placement, int rank) {
+          return ColumnFlow(placement, rank, make(placement, rank));
+        },
         /*in_one_pass=*/false,
         [make_back](const Placement& placement, int rank) {
-          return ColumnFlow(placement, rank, make_back, /*readers=*/3);
+          return ColumnFlow(placement, rank, make_back(placement, rank), /*readers=*/3);
         });
   }
   for (const NamedExchange& exchange : exchanges) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <ranges>
 #include <utility>
 
@@ -10,24 +11,56 @@
 namespace tidegate {
 namespace {
 
-/// Adds the step that moves the blocks of `offsets` (how far behind the sender their owners are,
-/// ascending) by `distance` to the right; its time is the next one. The blocks are moved in the
-/// order of their owners, so that they lie in one slice, or two where they wrap around.
-void AddShift(Exchange& exchange, int me, int distance, const std::vector<int>& offsets) {
-  const int members = exchange.members;
+/// Places in a circle: those of the members, or of groups of them.
+struct Circle {
+  int place = 0;  ///< Of this member.
+  int places = 1;
+  std::function<int(int place)> member;               ///< With whom this one exchanges there.
+  std::function<std::vector<int>(int place)> blocks;  ///< What is of that place.
+};
+
+/// Adds the step that moves what is of the places `offsets` (how far behind the sender, ascending)
+/// by `distance` to the right; its time is the next one. Blocks are moved in the order of their
+/// places, so that they lie in one slice, or two where they wrap around.
+void AddShift(Exchange& exchange, const Circle& circle, int distance,
+              const std::vector<int>& offsets) {
+  const auto at = [&](int place) {
+    return (place % circle.places + circle.places) % circle.places;
+  };
+  const int from = at(circle.place - distance);
   ExchangeStep step;
   step.time = exchange.times++;
-  step.to = (me + distance) % members;
-  step.from = (me - distance + members) % members;
+  step.to = circle.member(at(circle.place + distance));
+  step.from = circle.member(from);
   for (const int offset : std::views::reverse(offsets)) {
-    step.sent.push_back((me - offset + members) % members);
-    step.received.push_back((step.from - offset + members) % members);
+    const std::vector<int> sent = circle.blocks(at(circle.place - offset));
+    const std::vector<int> received = circle.blocks(at(from - offset));
+    step.sent.insert(step.sent.end(), sent.begin(), sent.end());
+    step.received.insert(step.received.end(), received.begin(), received.end());
   }
   if (!exchange.steps.empty()) {
     const ExchangeStep& before = exchange.steps.back();
     step.offset = before.offset + static_cast<int>(before.sent.size());
   }
   exchange.steps.push_back(std::move(step));
+}
+
+Circle AllMembers(int me, int members) {
+  return {.place = me,
+          .places = members,
+          .member = [](int place) { return place; },
+          .blocks = [](int place) { return std::vector<int>{place}; }};
+}
+
+void AddFarFirst(Exchange& exchange, const Circle& circle) {
+  int distance = 1;
+  while (2 * distance < circle.places) distance *= 2;
+  for (; distance >= 1 && circle.places > 1; distance /= 2) {
+    std::vector<int> offsets;
+    for (int offset = 0; offset + distance < circle.places; offset += 2 * distance)
+      offsets.push_back(offset);
+    AddShift(exchange, circle, distance, offsets);
+  }
 }
 
 void Finish(Exchange& exchange) {
@@ -58,7 +91,8 @@ Exchange InSegments(const Exchange& whole, int segments) {
 
 Exchange PairwiseExchange(int me, int members) {
   Exchange exchange{.name = "pairwise", .members = members};
-  for (int distance = 1; distance < members; ++distance) AddShift(exchange, me, distance, {0});
+  for (int distance = 1; distance < members; ++distance)
+    AddShift(exchange, AllMembers(me, members), distance, {0});
   for (ExchangeStep& step : exchange.steps) {
     step.time = 0;
     step.is_last_hop = true;
@@ -69,7 +103,7 @@ Exchange PairwiseExchange(int me, int members) {
 
 Exchange RingExchange(int me, int members) {
   Exchange exchange{.name = "ring", .members = members};
-  for (int hop = 0; hop + 1 < members; ++hop) AddShift(exchange, me, 1, {hop});
+  for (int hop = 0; hop + 1 < members; ++hop) AddShift(exchange, AllMembers(me, members), 1, {hop});
   Finish(exchange);
   return exchange;
 }
@@ -80,23 +114,35 @@ Exchange BruckExchange(int me, int members) {
     std::vector<int> offsets;
     for (int offset = 0; offset < distance && offset + distance < members; ++offset)
       offsets.push_back(offset);
-    AddShift(exchange, me, distance, offsets);
+    AddShift(exchange, AllMembers(me, members), distance, offsets);
   }
   Finish(exchange);
   exchange.longest_stay = exchange.times;
   return exchange;
 }
 
-Exchange FarFirstExchange(int me, int members) {
+Exchange FarFirstExchange(int me, int members) { return FarFirstExchange(me, members, 1); }
+
+Exchange FarFirstExchange(int me, int members, int group) {
   Exchange exchange{.name = "far_first", .members = members};
-  int distance = 1;
-  while (2 * distance < members) distance *= 2;
-  for (; distance >= 1 && members > 1; distance /= 2) {
-    std::vector<int> offsets;
-    for (int offset = 0; offset + distance < members; offset += 2 * distance)
-      offsets.push_back(offset);
-    AddShift(exchange, me, distance, offsets);
-  }
+  const int groups = members / group;
+  const int own = me / group;
+  const int place = me % group;
+  TIDEGATE_CHECK(groups * group == members);
+  const auto at = [group](int of, int among) { return of * group + among; };
+  AddFarFirst(exchange, {.place = own,
+                         .places = groups,
+                         .member = [&](int other) { return at(other, place); },
+                         .blocks = [&](int other) { return std::vector<int>{at(other, place)}; }});
+  AddFarFirst(exchange, {.place = place,
+                         .places = group,
+                         .member = [&](int other) { return at(own, other); },
+                         .blocks =
+                             [&](int other) {
+                               std::vector<int> blocks;
+                               for (int of = 0; of < groups; ++of) blocks.push_back(at(of, other));
+                               return blocks;
+                             }});
   Finish(exchange);
   exchange.longest_stay = exchange.times;
   return exchange;
@@ -109,8 +155,8 @@ Exchange SegmentedBruckExchange(int me, int members) {
 template Exchange SegmentedBruckExchange<16>(int me, int members);
 template Exchange SegmentedBruckExchange<32>(int me, int members);
 
-Exchange SegmentedFarFirstExchange(int me, int members) {
-  return InSegments(FarFirstExchange(me, members), 32);
+Exchange SegmentedFarFirstExchange(int me, int members, int group) {
+  return InSegments(FarFirstExchange(me, members, group), 32);
 }
 
 Exchange RecursiveDoublingExchange(int me, int members) {

@@ -40,14 +40,17 @@ Exchange BruckExchange(int me, int members);
 /// Distances ..., 4, 2, 1: as Bruck's, but the smallest messages travel farthest. The all-gather
 /// half of PAT (Jeaugey, arXiv 2506.20252).
 Exchange FarFirstExchange(int me, int members);
+/// First among groups of `group` consecutive members and then inside each, so that each block
+/// enters a group once. REQUIRES: `group` divides `members`.
+Exchange FarFirstExchange(int me, int members, int group);
 /// Bruck's, its long messages cut into some of at most 1/16 or 1/32 of all blocks, one after the
 /// other: up to 16 or 32 rounds more, in which what goes on inside the nodes overlaps with the wire
 /// within one message instead of only between chunks. Backwards that is what keeps the wire busy,
 /// because partial sums that wait let chunks follow each other only at half the rounds.
 template <int kSegments>
 Exchange SegmentedBruckExchange(int me, int members);
-/// The same of far first, of at most 1/32.
-Exchange SegmentedFarFirstExchange(int me, int members);
+/// The same of far first among groups, of at most 1/32.
+Exchange SegmentedFarFirstExchange(int me, int members, int group);
 /// Pairs at distances 1, 2, 4, ...: as Bruck's, without wrapping around; powers of two only.
 /// Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005.
 Exchange RecursiveDoublingExchange(int me, int members);

@@ -13,6 +13,7 @@
 // its carrier is local rank c modulo the node's size.
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/algorithms/flows.h"
 
@@ -21,11 +22,11 @@ namespace {
 
 class Column {
  public:
-  Column(const Placement& placement, int rank, ExchangeMaker make, int readers)
+  Column(const Placement& placement, int rank, Exchange exchange, int readers)
       : placement_(placement),
         rank_(rank),
         node_(placement.node_of(rank)),
-        exchange_(make(node_, placement.nodes())) {
+        exchange_(std::move(exchange)) {
     int smallest = placement.ranks();
     for (int node = 0; node < placement.nodes(); ++node)
       smallest = std::min(smallest, SizeOf(node));
@@ -160,8 +161,8 @@ class Column {
 
 }  // namespace
 
-Flow ColumnFlow(const Placement& placement, int rank, ExchangeMaker exchange, int readers) {
-  return Column(placement, rank, exchange, readers).Build();
+Flow ColumnFlow(const Placement& placement, int rank, Exchange exchange, int readers) {
+  return Column(placement, rank, std::move(exchange), readers).Build();
 }
 
 }  // namespace tidegate

@@ -14,14 +14,15 @@ namespace tidegate {
 Flow DirectFlow(const Placement& placement, int rank);
 /// `exchange` over all ranks, whatever their nodes.
 Flow FlatFlow(const Placement& placement, int rank, ExchangeMaker exchange);
-/// `exchange` between nodes for each column (the ranks of one local index), and what arrives is
-/// spread inside the node while the next is on the wire. Nodes may differ in size.
+/// `exchange` between nodes, that of this rank's, for each column (the ranks of one local index),
+/// and what arrives is spread inside the node while the next is on the wire. Nodes may differ in
+/// size.
 ///
 /// The rest of the node reads it from the carrier's stage. With `readers` above 0, only so many do,
 /// each at the head of a chain in which every rank reads from the one before: for flows that are
 /// run backwards, and these alone. There a rank in a chain reduces what it reads together with its
 /// own input into its stage, whereas one at the end, as all are without chains, must copy it there.
-Flow ColumnFlow(const Placement& placement, int rank, ExchangeMaker exchange, int readers = 0);
+Flow ColumnFlow(const Placement& placement, int rank, Exchange exchange, int readers = 0);
 /// `exchange` between the first ranks of the nodes, of all that their nodes hold.
 Flow LeaderFlow(const Placement& placement, int rank, ExchangeMaker exchange);
 /// One block from `root` to all: a binomial tree over nodes, the stage inside each.

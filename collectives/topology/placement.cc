@@ -44,6 +44,13 @@ Placement Placement::Block(int nodes, int per_node) {
   return Make(node_of).value();
 }
 
+Placement Placement::WithSwitches(int nodes_per_switch) const {
+  TIDEGATE_CHECK(nodes_per_switch >= 1 && nodes() % nodes_per_switch == 0);
+  Placement placement = *this;
+  placement.nodes_per_switch_ = nodes_per_switch == nodes() ? 1 : nodes_per_switch;
+  return placement;
+}
+
 std::span<const int> Placement::ranks_on(int node) const {
   const auto at = static_cast<std::size_t>(node);
   return std::span(by_node_).subspan(static_cast<std::size_t>(first_[at]),

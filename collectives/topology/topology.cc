@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -228,8 +229,31 @@ Status Topology::Index() {
   for (int rank = 0; rank < ranks(); ++rank) node_of.push_back(this->node_of(rank));
   Result<Placement> placement = Placement::Make(node_of);
   if (!placement.ok()) return placement.status();
-  placement_ = std::move(placement).value();
+  placement_ = placement.value().WithSwitches(NodesPerSwitch(placement.value()));
   return Status();
+}
+
+/// 1 unless equally many consecutive nodes hang on the same switches, and others on others.
+int Topology::NodesPerSwitch(const Placement& placement) const {
+  std::vector<std::set<VertexId>> of_node(node_vertex_.size());
+  for (LinkId id = 0; id < link_end(); ++id) {
+    const Vertex& near = vertex(from(id));
+    const Vertex& far = vertex(to(id));
+    if (near.node != kNone && far.node == kNone && far.kind == VertexKind::kSwitch)
+      of_node[At(near.node)].insert(to(id));
+  }
+  const auto switches = [&](int node) -> const std::set<VertexId>& {
+    return of_node[At(node_of(placement.ranks_on(node).front()))];
+  };
+  const int nodes = placement.nodes();
+  int together = 1;
+  while (together < nodes && switches(together) == switches(0)) ++together;
+  if (nodes % together != 0) return 1;
+  for (int node = together; node < nodes; ++node) {
+    const bool is_first = node % together == 0;
+    if ((switches(node) == switches(node - 1)) == is_first) return 1;
+  }
+  return together;
 }
 
 Status Topology::CheckConnected() const {

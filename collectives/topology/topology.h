@@ -140,6 +140,7 @@ class Topology {
   Topology() = default;
   void Order();
   Status Index();
+  int NodesPerSwitch(const Placement& placement) const;
   Status CheckConnected() const;
 
   TopologyParts parts_;

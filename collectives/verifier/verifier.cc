@@ -168,7 +168,12 @@ Status VerifyPlan(Collective collective, const Placement& placement, int root,
                   .shift = placement.ranks_on_largest_node()};
   Status status = Verify(problem, schedule_of, claim_of).status();
   if (status.ok()) return status;
-  // Perhaps it is only the symmetry that is missing.
+  // Perhaps it is only the symmetry that is missing, or is one of switches.
+  if (placement.nodes_per_switch() > 1) {
+    problem.shift *= placement.nodes_per_switch();
+    status = Verify(problem, schedule_of, claim_of).status();
+    if (status.ok()) return status;
+  }
   constexpr std::size_t kMostSteps = std::size_t{1} << 22;
   const auto ranks = static_cast<std::size_t>(placement.ranks());
   if (schedule_of(root).steps.size() > kMostSteps / ranks)

@@ -105,9 +105,9 @@ Result<Report> VerifyThoroughly(Collective collective, const Placement& placemen
 inline constexpr int kMaxFullyVerifiedRanks = 64;
 
 /// What a communicator asks before it runs a plan: VerifyThoroughly up to kMaxFullyVerifiedRanks
-/// ranks. Above, for even blocks of 5 chunks alone: by symmetry, shifted by a node, or where the
-/// plan has none by executing all ranks; kUnsupported where those have too many steps, about 4
-/// million.
+/// ranks. Above, for even blocks of 5 chunks alone: by symmetry, shifted by a node or all nodes of
+/// a switch, or where the plan has none by executing all ranks; kUnsupported where those have too
+/// many steps, about 4 million.
 Status VerifyPlan(Collective collective, const Placement& placement, int root,
                   const ScheduleOf& schedule_of, const ClaimOf& claim_of = nullptr);
 

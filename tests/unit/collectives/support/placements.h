@@ -15,7 +15,8 @@ struct NamedPlacement {
 };
 
 /// `ranks` ranks on one node, on nodes of one rank, and for each way of cutting them into nodes
-/// that is listed, even and uneven, in blocks, round robin and at random.
+/// that is listed, even and uneven, in blocks, round robin and at random; in blocks also with
+/// several nodes below each switch.
 inline std::vector<NamedPlacement> PlacementsOf(int ranks) {
   std::vector<std::vector<int>> sizes = {{ranks},
                                          std::vector<int>(static_cast<std::size_t>(ranks), 1)};
@@ -46,6 +47,11 @@ inline std::vector<NamedPlacement> PlacementsOf(int ranks) {
     }
     if (static_cast<int>(block.size()) != ranks) continue;
     all.push_back({shape + " in blocks", Placement::Make(block).value()});
+    const auto count = static_cast<int>(nodes.size());
+    for (int below = 2; below < count; ++below)
+      if (count % below == 0)
+        all.push_back({shape + ", " + std::to_string(below) + " nodes a switch",
+                       all.back().placement.WithSwitches(below)});
     if (nodes.size() == 1 || nodes.size() == block.size()) continue;
     std::vector<int> left = nodes;
     std::vector<int> round_robin;

@@ -5,6 +5,9 @@
 
 #include <vector>
 
+#include "collectives/topology/fake_cluster.h"
+#include "common/check.h"
+
 namespace tidegate {
 namespace {
 
@@ -32,6 +35,32 @@ TEST(PlacementTest, NamesOfNodesDoNotMatter) {
 TEST(PlacementTest, NoRanksAndTooManyAreRefused) {
   EXPECT_THAT(Placement::Make(std::vector<int>{}).status().message(), HasSubstr("of 0 ranks"));
   EXPECT_FALSE(Placement::Make(std::vector<int>(Placement::kMaxRanks + 1, 0)).ok());
+}
+
+TEST(PlacementTest, SwitchesArePartOfIt) {
+  const Placement plain = Placement::Block(6, 2);
+  EXPECT_EQ(plain.nodes_per_switch(), 1);
+  const Placement pairs = plain.WithSwitches(2);
+  EXPECT_EQ(pairs.nodes_per_switch(), 2);
+  EXPECT_EQ(pairs.ranks(), 12);
+  EXPECT_FALSE(pairs == plain);
+  EXPECT_EQ(plain.WithSwitches(6), plain) << "one switch for all";
+  EXPECT_THROW(static_cast<void>(plain.WithSwitches(4)), InvariantError);
+}
+
+TEST(PlacementTest, ATopologySaysWhichNodesShareASwitch) {
+  const auto below_each = [](int nodes, FabricKind fabric, int nodes_per_leaf) {
+    FakeClusterOptions options;
+    options.fabric = fabric;
+    options.rails = 2;
+    options.nodes_per_leaf = nodes_per_leaf;
+    return FakeCluster(nodes, 2, options).placement().nodes_per_switch();
+  };
+  EXPECT_EQ(below_each(8, FabricKind::kFatTree, 4), 4);
+  EXPECT_EQ(below_each(8, FabricKind::kRailOptimised, 2), 2);
+  EXPECT_EQ(below_each(8, FabricKind::kSingleSwitch, 4), 1);
+  EXPECT_EQ(below_each(8, FabricKind::kFatTree, 8), 1) << "all below one";
+  EXPECT_EQ(below_each(6, FabricKind::kFatTree, 4), 1) << "4 and 2";
 }
 
 }  // namespace

@@ -55,11 +55,14 @@ TEST(VerifiedColumnsTest, ChainsOfReadersAreRightBackwards) {
   const Placement uneven = Placement::Make(std::vector<int>{0, 0, 0, 0, 0, 0, 1, 1, 2}).value();
   for (const Placement& placement : {Placement::Block(2, 8), Placement::Block(3, 5), uneven}) {
     for (const int readers : {1, 2, 3, 0}) {
+      const auto exchange = [&](int rank, ExchangeMaker make) {
+        return make(placement.node_of(rank), placement.nodes());
+      };
       const auto back = [&](int rank) {
-        return ColumnFlow(placement, rank, SegmentedBruckExchange<32>, readers);
+        return ColumnFlow(placement, rank, exchange(rank, SegmentedBruckExchange<32>), readers);
       };
       const auto forth = [&](int rank) {
-        return ColumnFlow(placement, rank, SegmentedBruckExchange<16>);
+        return ColumnFlow(placement, rank, exchange(rank, SegmentedBruckExchange<16>));
       };
       for (const Collective collective : {Collective::kReduceScatter, Collective::kAllReduce}) {
         const auto schedule_of = [&](int rank) {
