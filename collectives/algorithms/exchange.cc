@@ -139,8 +139,9 @@ Exchange FarFirstExchange(int me, int members, int group) {
                          .member = [&](int other) { return at(own, other); },
                          .blocks =
                              [&](int other) {
-                               std::vector<int> blocks;
-                               for (int of = 0; of < groups; ++of) blocks.push_back(at(of, other));
+                               std::vector<int> blocks(static_cast<std::size_t>(groups));
+                               for (int of = 0; of < groups; ++of)
+                                 blocks[static_cast<std::size_t>(of)] = at(of, other);
                                return blocks;
                              }});
   Finish(exchange);
