@@ -91,8 +91,8 @@ Exchange InSegments(const Exchange& whole, int segments) {
 
 Exchange PairwiseExchange(int me, int members) {
   Exchange exchange{.name = "pairwise", .members = members};
-  for (int distance = 1; distance < members; ++distance)
-    AddShift(exchange, AllMembers(me, members), distance, {0});
+  const Circle all = AllMembers(me, members);
+  for (int distance = 1; distance < members; ++distance) AddShift(exchange, all, distance, {0});
   for (ExchangeStep& step : exchange.steps) {
     step.time = 0;
     step.is_last_hop = true;
@@ -103,18 +103,20 @@ Exchange PairwiseExchange(int me, int members) {
 
 Exchange RingExchange(int me, int members) {
   Exchange exchange{.name = "ring", .members = members};
-  for (int hop = 0; hop + 1 < members; ++hop) AddShift(exchange, AllMembers(me, members), 1, {hop});
+  const Circle all = AllMembers(me, members);
+  for (int hop = 0; hop + 1 < members; ++hop) AddShift(exchange, all, 1, {hop});
   Finish(exchange);
   return exchange;
 }
 
 Exchange BruckExchange(int me, int members) {
   Exchange exchange{.name = "bruck", .members = members};
+  const Circle all = AllMembers(me, members);
   for (int distance = 1; distance < members; distance *= 2) {
     std::vector<int> offsets;
     for (int offset = 0; offset < distance && offset + distance < members; ++offset)
       offsets.push_back(offset);
-    AddShift(exchange, AllMembers(me, members), distance, offsets);
+    AddShift(exchange, all, distance, offsets);
   }
   Finish(exchange);
   exchange.longest_stay = exchange.times;
