@@ -97,9 +97,8 @@ def _show(
 
 
 def _share(plan: dict[str, Any]) -> str:
-    if plan["bound_seconds"] <= 0 or plan["predicted_seconds"] <= 0:
-        return ""
-    return f", {plan['bound_seconds'] / plan['predicted_seconds']:.1%} of the bound"
+    part = _part(plan["bound_seconds"], plan["predicted_seconds"])
+    return f", {part} of the bound" if part != "-" else ""
 
 
 def _show_candidates(cluster: Cluster, plan: dict[str, Any], output: Output) -> None:
