@@ -8,12 +8,15 @@ namespace tidegate {
 namespace {
 
 constexpr int kSpinsAlone = 1000;
-constexpr int kSpinsOversubscribed = 50;
-constexpr Nanoseconds kSlowYield = std::chrono::microseconds(100);
+constexpr int kSpinsOversubscribed = 10;
+/// Another rank's turn at a chunk takes less, a stranger's time slice more.
+constexpr Nanoseconds kSlowYield = std::chrono::milliseconds(1);
 /// Longest time spent yielding in one wait: an idle core would otherwise burn for ever.
-constexpr Nanoseconds kYieldBudget = std::chrono::microseconds(500);
-constexpr std::uint32_t kFirstSkip = 64;
-constexpr std::uint32_t kLastSkip = 4096;
+constexpr Nanoseconds kYieldBudget = std::chrono::milliseconds(1);
+/// A slow yield costs some 3 ms, so probing every 128 ms costs 2%.
+constexpr Nanoseconds kFirstRest = std::chrono::milliseconds(4);
+constexpr Nanoseconds kLastRest = std::chrono::milliseconds(128);
+constexpr int kFastYieldsToTrust = 32;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -28,7 +31,7 @@ void Pause() {
 AdaptiveWait::AdaptiveWait(const Clock& clock, bool oversubscribed)
     : clock_(clock),
       spin_limit_(oversubscribed ? kSpinsOversubscribed : kSpinsAlone),
-      next_skip_(kFirstSkip) {}
+      rest_(kFirstRest) {}
 
 void AdaptiveWait::Reset() {
   spins_ = 0;
@@ -43,26 +46,25 @@ bool AdaptiveWait::PollAgain() {
     Pause();
     return true;
   }
-  if (skip_yields_ > 0) {
-    --skip_yields_;
-    gave_up_ = true;
-    return false;
-  }
   const TimePoint before = clock_.Now();
   if (!yielding_) {
-    yielding_ = true;
+    yielding_ = before >= rest_until_;
     yield_start_ = before;
   }
-  if (before - yield_start_ > kYieldBudget) {
+  if (!yielding_ || before - yield_start_ > kYieldBudget) {
     gave_up_ = true;
     return false;
   }
   sched_yield();
-  if (clock_.Now() - before >= kSlowYield) {
-    skip_yields_ = next_skip_;
-    next_skip_ = std::min(next_skip_ * 2, kLastSkip);
-  } else {
-    next_skip_ = kFirstSkip;
+  const TimePoint after = clock_.Now();
+  if (after - before >= kSlowYield) {
+    rest_until_ = after + rest_;
+    rest_ = std::min(rest_ * 2, kLastRest);
+    fast_yields_ = 0;
+    gave_up_ = true;
+  } else if (++fast_yields_ == kFastYieldsToTrust) {
+    rest_ = std::max(rest_ / 2, kFirstRest);
+    fast_yields_ = 0;
   }
   return true;
 }

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <cstdint>
-
 #include "common/clock.h"
 
 namespace tidegate {
 
 /// How a thread passes the time between two polls: a short spin while the other side is probably
 /// running on another core, then yields while those return quickly, then sleep. A yield that takes
-/// long means that someone else owns the core and that yielding again would cost time slices: the
-/// next waits go straight to sleep, more of them each time, before yielding is tried again.
+/// long means that someone else owns the core and that yielding again would cost time slices: for
+/// a while, longer each time, waits go straight to sleep before yielding is tried again. Measured
+/// in time and not in waits, so that a short disturbance is soon forgotten whatever waits cost.
 ///
 /// Constants: docs/thread_model.md. One thread; one object per thread of control that waits.
 class AdaptiveWait {
@@ -30,8 +29,9 @@ class AdaptiveWait {
   TimePoint yield_start_{};
   bool yielding_ = false;
   bool gave_up_ = false;
-  std::uint32_t skip_yields_ = 0;
-  std::uint32_t next_skip_;
+  TimePoint rest_until_{};
+  Nanoseconds rest_;     ///< After the next slow yield.
+  int fast_yields_ = 0;  ///< Since the last slow one or the last change of rest_.
 };
 
 }  // namespace tidegate

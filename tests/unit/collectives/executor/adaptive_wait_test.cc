@@ -32,14 +32,39 @@ TEST(AdaptiveWaitTest, YieldsForABoundedTimeWhileYieldsAreQuick) {
   EXPECT_LT(polls, 200);
 }
 
+/// Has `wait` yield once, slowly, and counts the waits after it that do not yield. Each takes 10
+/// us.
+int RestAfterASlowYield(AdaptiveWait& wait, SteppingClock& clock) {
+  clock.set_step(std::chrono::milliseconds(2));
+  PollsUntilSleep(wait);
+  // Too few quick yields to change anything.
+  clock.set_step(std::chrono::microseconds(100));
+  int waits = 0;
+  while (PollsUntilSleep(wait) < 13) ++waits;
+  return waits;
+}
+
 TEST(AdaptiveWaitTest, SleepsAtOnceForAWhileAfterASlowYield) {
   SteppingClock clock(std::chrono::milliseconds(2));
   AdaptiveWait wait(clock, /*oversubscribed=*/true);
-  PollsUntilSleep(wait);
-  clock.set_step(std::chrono::microseconds(1));
-  for (int i = 0; i < 63; ++i) EXPECT_EQ(PollsUntilSleep(wait), 50) << "wait " << i;
-  PollsUntilSleep(wait);
-  EXPECT_GT(PollsUntilSleep(wait), 100);
+  EXPECT_NEAR(RestAfterASlowYield(wait, clock), 40, 2);  // 4 ms.
+}
+
+TEST(AdaptiveWaitTest, RestsLongerAfterEachSlowYieldUpToALimit) {
+  SteppingClock clock(std::chrono::milliseconds(2));
+  AdaptiveWait wait(clock, /*oversubscribed=*/true);
+  for (const int milliseconds : {4, 8, 16, 32, 64, 128, 128}) {
+    EXPECT_NEAR(RestAfterASlowYield(wait, clock), milliseconds * 10, 2);
+  }
+}
+
+TEST(AdaptiveWaitTest, TrustsYieldsAgainAfterManyFastOnes) {
+  SteppingClock clock(std::chrono::milliseconds(2));
+  AdaptiveWait wait(clock, /*oversubscribed=*/true);
+  for (int i = 0; i < 8; ++i) RestAfterASlowYield(wait, clock);
+  clock.set_step(std::chrono::microseconds(10));
+  for (int i = 0; i < 20; ++i) EXPECT_GT(PollsUntilSleep(wait), 30);
+  EXPECT_NEAR(RestAfterASlowYield(wait, clock), 40, 2);
 }
 
 TEST(AdaptiveWaitTest, SpinsLongerWhenEveryRankHasACore) {
