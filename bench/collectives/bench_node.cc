@@ -1,0 +1,90 @@
+// Collectives at the level of C++ on one machine, beside what its memory allows; see kUsage.
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/collectives/group_of_processes.h"
+#include "bench/collectives/options.h"
+#include "bench/collectives/report.h"
+
+namespace tidegate::bench {
+namespace {
+
+int Fail(const std::string& message) {
+  std::fprintf(stderr, "tidegate_bench_node: %s\n", message.c_str());
+  return 2;
+}
+
+nlohmann::json OptionsJson(const Options& options) {
+  return {{"rounds", options.rounds},
+          {"warmups", options.warmups},
+          {"async", options.async},
+          {"load", options.load}};
+}
+
+int Run(const Options& options) {
+  const nlohmann::json host = HostFingerprint();
+  std::string line = "Host:";
+  for (const auto& [name, value] : host.items())
+    line += " " + name + " " + (value.is_string() ? value.get<std::string>() : value.dump()) + ";";
+  line.back() = '.';
+  std::printf("%s\n", line.c_str());
+  std::printf("%d rounds, a loop of every variant in each; median (least..greatest).%s\n\n",
+              options.rounds, options.load ? " A busy loop on every core." : "");
+  std::fflush(stdout);
+
+  nlohmann::json cells = nlohmann::json::array();
+  std::int64_t wrong = 0;
+  {
+    const std::unique_ptr<BusyCores> load = options.load ? std::make_unique<BusyCores>() : nullptr;
+    for (const int ranks : options.ranks) {
+      const Status status = RunGroup(options, ranks, [&](nlohmann::json cell) {
+        wrong += cell.at("wrong").get<std::int64_t>();
+        cells.push_back(std::move(cell));
+      });
+      if (!status.ok()) return Fail(status.message());
+    }
+  }
+  std::fputs(MarkdownTables(cells).c_str(), stdout);
+  if (!options.json.empty()) {
+    std::ofstream file(options.json);
+    file << nlohmann::json{{"version", 1},
+                           {"host", host},
+                           {"options", OptionsJson(options)},
+                           {"cells", cells}}
+                .dump(1)
+         << "\n";
+    if (!file.flush()) return Fail(options.json + ": cannot be written");
+  }
+  if (wrong == 0) return 0;
+  std::fprintf(stderr, "tidegate_bench_node: %lld elements are wrong\n",
+               static_cast<long long>(wrong));
+  return 1;
+}
+
+}  // namespace
+}  // namespace tidegate::bench
+
+int main(int count, char** arguments) {
+  try {
+    const std::span<const char* const> given(arguments + 1, static_cast<std::size_t>(count - 1));
+    for (const std::string_view argument : given) {
+      if (argument != "--help" && argument != "-h") continue;
+      std::fputs(tidegate::bench::kUsage, stdout);
+      return 0;
+    }
+    const tidegate::Result<tidegate::bench::Options> options = tidegate::bench::ParseOptions(given);
+    if (!options.ok()) return tidegate::bench::Fail(options.status().message());
+    return tidegate::bench::Run(options.value());
+  } catch (const std::exception& failure) {
+    return tidegate::bench::Fail(failure.what());
+  }
+}

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "collectives/executor/adaptive_wait.h"
+#include "common/ipc/doorbell.h"
+
+namespace tidegate::bench {
+
+inline constexpr int kMostRanks = 64;
+
+/// The shared part of a barrier: a word a rank on lines of its own. Zero-filled memory is valid.
+struct BarrierWords {
+  struct alignas(128) Word {
+    std::atomic<std::uint32_t> arrivals;
+  };
+  Word words[kMostRanks];
+  alignas(128) Doorbell bell;
+};
+
+/// The least that ranks can do to meet: each counts its arrivals in its own word and waits for the
+/// words of all others, as adaptively as the executor does. One object a rank and thread.
+class FlagBarrier {
+ public:
+  /// `words` must outlive the barrier. `oversubscribed`: more ranks than cores.
+  FlagBarrier(BarrierWords& words, int rank, int ranks, bool oversubscribed);
+
+  void Wait();
+
+ private:
+  bool HasArrived(int rank) const;
+
+  BarrierWords& words_;
+  const int rank_;
+  const int ranks_;
+  AdaptiveWait wait_;
+  std::uint32_t arrivals_ = 0;
+};
+
+}  // namespace tidegate::bench

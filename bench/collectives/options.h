@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/schedule/schedule.h"
+#include "common/status.h"
+
+namespace tidegate::bench {
+
+struct Options {
+  std::vector<Collective> collectives = {Collective::kAllGather, Collective::kReduceScatter,
+                                         Collective::kAllReduce, Collective::kBroadcast,
+                                         Collective::kAllToAll,  Collective::kGather,
+                                         Collective::kScatter,   Collective::kBarrier};
+  std::vector<std::size_t> sizes = {8 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
+  std::vector<int> ranks = {2, 4};
+  int rounds = 9;
+  int calls = 0;       ///< A loop; 0: by size.
+  int warmups = 1;     ///< Calls before each loop.
+  bool async = false;  ///< Submit and wait, on the progress thread.
+  bool load = false;   ///< A busy loop on every core.
+  bool rivals = true;  ///< The rooflines and the bare barrier as well.
+  bool idle = false;   ///< What a group that does nothing costs, and no collective.
+  std::string json;    ///< File of the samples; empty: none.
+};
+
+inline constexpr char kUsage[] =
+    "tidegate_bench_node [COLLECTIVE ...] [options]: collectives at the level of C++, on one "
+    "machine\n"
+    "  --sizes 8K,64K,1M,16M,128M   bytes of all blocks together, or of the tensor\n"
+    "  --ranks 2,4                  processes, one group each\n"
+    "  --rounds 9                   each has a loop of every variant\n"
+    "  --calls 0                    of a loop; 0: 200, 61, 3 or 1 by size\n"
+    "  --warmups 1                  calls before each loop\n"
+    "  --async                      submit to the progress thread and wait\n"
+    "  --load                       with a busy loop on every core\n"
+    "  --idle                       instead: the CPU time of groups that do nothing\n"
+    "  --alone                      without the rooflines and the bare barrier\n"
+    "  -J FILE                      every sample as JSON\n"
+    "TIDEGATE_* settings count: docs/configuration.md.\n";
+
+/// kInvalidArgument naming the argument and what would be right.
+Result<Options> ParseOptions(std::span<const char* const> arguments);
+
+}  // namespace tidegate::bench
