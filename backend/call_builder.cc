@@ -94,8 +94,16 @@ Block Envelope(const std::vector<Block>& blocks) {
   return {begin, static_cast<std::size_t>(end - begin)};
 }
 
-/// Whether outputs overlap inputs in a way that the core does not run in place: some callers
-/// reduce-scatter or scatter into a part of the input.
+/// Whether the core runs with input i and output o in the same memory.
+bool IsInPlace(const CollectiveRequest& request, int rank, std::size_t i, std::size_t o) {
+  const auto own = static_cast<std::size_t>(rank);
+  return request.inputs[i].data == request.outputs[o].data &&
+         ((request.collective == Collective::kAllGather && o == own) ||
+          (request.collective == Collective::kReduceScatter && i == own));
+}
+
+/// Whether outputs overlap inputs in a way that the core does not run in place (request.h): some
+/// callers scatter into a part of the input.
 bool InputsAlias(const CollectiveRequest& request, int rank) {
   switch (request.collective) {
     case Collective::kAllGather:
@@ -108,12 +116,10 @@ bool InputsAlias(const CollectiveRequest& request, int rank) {
       return false;
   }
   if (!Overlap(Envelope(request.inputs), Envelope(request.outputs))) return false;
-  for (const Block& input : request.inputs) {
+  for (std::size_t i = 0; i < request.inputs.size(); ++i) {
     for (std::size_t o = 0; o < request.outputs.size(); ++o) {
-      const bool in_place = request.collective == Collective::kAllGather &&
-                            o == static_cast<std::size_t>(rank) &&
-                            input.data == request.outputs[o].data;
-      if (!in_place && Overlap(input, request.outputs[o])) return true;
+      if (IsInPlace(request, rank, i, o)) continue;
+      if (Overlap(request.inputs[i], request.outputs[o])) return true;
     }
   }
   return false;

@@ -18,7 +18,7 @@ struct Block {
 ///
 ///   collective       inputs                         outputs
 ///   all_gather       this rank's shard              one a rank; outputs[rank] as long as the input
-///   reduce_scatter   one a rank                     as long as inputs[rank]
+///   reduce_scatter   one a rank                     as long as inputs[rank] (may be that memory)
 ///   all_reduce       the tensor                     the tensor (may be the same memory)
 ///   broadcast        root: the tensor               the tensor (root: the same memory)
 ///   reduce           the tensor                     root: the tensor (may be the same memory)

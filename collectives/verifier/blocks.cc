@@ -147,8 +147,18 @@ int Blocks::ReducedBlockOf(int rank, int block) const {
   return collective() == Collective::kReduceScatter ? rank : block;
 }
 
-bool Blocks::IsInPlace() const {
-  return collective() == Collective::kAllReduce || collective() == Collective::kReduce;
+std::optional<int> Blocks::InPlaceOf(int rank, int block) const {
+  switch (collective()) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      if (block < CountOf(rank, Buffer::kOutput)) return block;
+      return std::nullopt;
+    case Collective::kReduceScatter:
+      if (block == rank) return 0;
+      return std::nullopt;
+    default:
+      return std::nullopt;
+  }
 }
 
 bool Blocks::IsGiven(int rank) const {

@@ -45,8 +45,8 @@ class Blocks {
   /// The block of everybody's input whose reduction `block` of the output of `rank` must be.
   int ReducedBlockOf(int rank, int block) const;
 
-  /// Whether block b of the output may be the same memory as block b of the input.
-  bool IsInPlace() const;
+  /// The block of the output of `rank` that may be the same memory as `block` of its input.
+  std::optional<int> InPlaceOf(int rank, int block) const;
   /// broadcast: the root's output is its input.
   bool IsGiven(int rank) const;
   /// Whether blocks of inputs, or of outputs, are numbered by ranks, and so move with them.

@@ -1,6 +1,7 @@
 #include "collectives/verifier/machine.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "collectives/verifier/where.h"
@@ -291,9 +292,9 @@ bool Machine::Read(const Turn& turn, const Slice& slice, int i, std::int64_t byt
     if (length == 0) return Fail(turn, "reads " + TextOf(slice, i) + ", which has no such chunk");
     const bool given = buffer == Buffer::kOutput && blocks_.IsGiven(current_);
     if (buffer == Buffer::kInput || given) {
-      if (buffer == Buffer::kInput && blocks_.IsInPlace() &&
-          block < blocks_.CountOf(current_, Buffer::kOutput) &&
-          !OutputOf(current_, block, turn.chunk).value.is_nothing())
+      const std::optional<int> replaced =
+          buffer == Buffer::kInput ? blocks_.InPlaceOf(current_, block) : std::nullopt;
+      if (replaced && !OutputOf(current_, *replaced, turn.chunk).value.is_nothing())
         return Fail(turn, "reads " + TextOf(slice, i) +
                               ", which the output has replaced where both are the same memory");
       *value = {Value::kPlain, current_, block, turn.chunk, static_cast<int>(length)};

@@ -76,6 +76,7 @@ OPS = {
         Op("all_reduce_coalesced", reduces=True),
         Op("reduce", reduces=True),
         Op("reduce_scatter_single", reduces=True, slots=True),
+        Op("reduce_scatter_single_in_place", reduces=True, slots=True),
         Op("reduce_scatter_list", reduces=True, slots=True),
         Op("reduce_scatter_list_uneven", reduces=True, slots=True),
         Op("reduce_scatter_coalesced", reduces=True, slots=True),

@@ -441,7 +441,20 @@ def _concatenated(call: Call, counts: Sequence[int], first_part: int = 0) -> np.
 def reduce_scatter_single_(call: Call) -> list[Expected]:
     counts = [call.case.count] * call.ranks
     output = call.buffers.output(call.case.count)
-    source = call.buffers.constant(_concatenated(call, counts))
+    return _reduce_scatter_single(call, output, call.buffers.constant(_concatenated(call, counts)))
+
+
+def reduce_scatter_single_in_place(call: Call) -> list[Expected]:
+    n, count = call.ranks, call.case.count
+    source = call.buffers.output(n * count)
+    inputs = torch.from_numpy(_concatenated(call, [count] * n).view(np.uint8).copy())
+    source.view(torch.uint8).copy_(inputs)
+    return _reduce_scatter_single(call, source[call.rank * count : (call.rank + 1) * count], source)
+
+
+def _reduce_scatter_single(
+    call: Call, output: torch.Tensor, source: torch.Tensor
+) -> list[Expected]:
     if _direct(call):
         options = _with_op(call, dist.ReduceScatterOptions())
         work = dist.group.WORLD._reduce_scatter_base(output, source, options)
@@ -521,6 +534,7 @@ ROWS: dict[str, Callable[[Call], list[Expected]]] = {
         all_reduce_coalesced,
         reduce,
         reduce_scatter_single_,
+        reduce_scatter_single_in_place,
         reduce_scatter_list,
         reduce_scatter_list_uneven,
         reduce_scatter_coalesced,

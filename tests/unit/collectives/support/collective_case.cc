@@ -10,7 +10,7 @@ std::string Describe(const CollectiveCase& test_case) {
   text += " " + std::string(NameOf(test_case.reduce_op)) + " ranks " +
           std::to_string(test_case.ranks) + " root " + std::to_string(test_case.root) + " counts";
   for (const int count : test_case.counts) text += " " + std::to_string(count);
-  return text + " seed " + std::to_string(test_case.seed);
+  return text + " seed " + std::to_string(test_case.seed) + (test_case.in_place ? " in place" : "");
 }
 
 bool IsEven(const CollectiveCase& test_case) {
@@ -114,12 +114,27 @@ CollectiveRequest CaseMemory::RequestFor(int rank) {
     return result;
   };
   const auto row = static_cast<std::size_t>(rank);
-  return {.collective = case_.collective,
-          .dtype = DataType::kInt32,
-          .reduce_op = case_.reduce_op,
-          .root = case_.root,
-          .inputs = blocks(inputs_[row]),
-          .outputs = blocks(outputs_[row])};
+  const auto own = [&](std::vector<Block> all) {
+    return std::vector<Block>{all[case_.collective == Collective::kReduceScatter ? row : 0]};
+  };
+  if (case_.in_place && case_.collective == Collective::kAllGather)
+    outputs_[row][row] = inputs_[row].front();
+  CollectiveRequest request{.collective = case_.collective,
+                            .dtype = DataType::kInt32,
+                            .reduce_op = case_.reduce_op,
+                            .root = case_.root,
+                            .inputs = blocks(inputs_[row]),
+                            .outputs = blocks(outputs_[row])};
+  if (case_.in_place && case_.collective == Collective::kAllGather)
+    request.inputs = {request.outputs[row]};
+  if (ResultIsInput(rank)) request.outputs = own(request.inputs);
+  return request;
+}
+
+/// Whether the only output is memory of the inputs.
+bool CaseMemory::ResultIsInput(int rank) const {
+  return case_.in_place && case_.collective != Collective::kAllGather &&
+         !expected_[static_cast<std::size_t>(rank)].empty();
 }
 
 std::string CaseMemory::FirstError() const {
@@ -130,13 +145,16 @@ std::string CaseMemory::FirstError() const {
 
 std::string CaseMemory::ErrorOf(int rank) const {
   const auto row = static_cast<std::size_t>(rank);
-  for (std::size_t block = 0; block < expected_[row].size(); ++block)
+  const bool scattered = case_.collective == Collective::kReduceScatter;
+  for (std::size_t block = 0; block < expected_[row].size(); ++block) {
+    const Values& result =
+        ResultIsInput(rank) ? inputs_[row][scattered ? row : 0] : outputs_[row][block];
     for (std::size_t i = 0; i < expected_[row][block].size(); ++i)
-      if (outputs_[row][block][i] != expected_[row][block][i])
+      if (result[i] != expected_[row][block][i])
         return Describe(case_) + ": rank " + std::to_string(rank) + " block " +
                std::to_string(block) + " index " + std::to_string(i) + " is " +
-               std::to_string(outputs_[row][block][i]) + ", expected " +
-               std::to_string(expected_[row][block][i]);
+               std::to_string(result[i]) + ", expected " + std::to_string(expected_[row][block][i]);
+  }
   return "";
 }
 
@@ -170,6 +188,20 @@ std::vector<CollectiveCase> AllCases(int ranks, int chunk_elements, std::uint32_
   add(Collective::kReduceScatter, ReduceOp::kSum, -1, uneven);
   add(Collective::kAllToAll, ReduceOp::kNone, -1, uneven_pairs);
   add(Collective::kBarrier, ReduceOp::kNone, -1, {0});
+  const std::size_t separate = cases.size();
+  for (std::size_t i = 0; i < separate; ++i) {
+    switch (cases[i].collective) {
+      case Collective::kAllGather:
+      case Collective::kReduceScatter:
+      case Collective::kAllReduce:
+      case Collective::kReduce:
+        cases.push_back(cases[i]);
+        cases.back().in_place = true;
+        break;
+      default:
+        break;
+    }
+  }
   return cases;
 }
 

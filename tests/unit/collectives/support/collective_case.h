@@ -19,6 +19,9 @@ struct CollectiveCase {
   /// others but all_to_all), or of the block from rank i to rank j at [i * ranks + j] (all_to_all).
   std::vector<int> counts;
   std::uint32_t seed = 1;
+  /// The output, or its part of it, is this rank's input or its part of that (all_gather,
+  /// reduce_scatter, all_reduce, reduce).
+  bool in_place = false;
 };
 
 std::string Describe(const CollectiveCase& test_case);
@@ -43,6 +46,7 @@ class CaseMemory {
   Values MakeInput(int rank, int block, int count) const;
   Values Reduced(int block, int count) const;
   void Expect(int rank, Values values);
+  bool ResultIsInput(int rank) const;
 
   const CollectiveCase case_;
   // By rank, then by block; each block a vector of its own, so that nothing is adjacent by

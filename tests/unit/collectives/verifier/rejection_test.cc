@@ -83,6 +83,22 @@ Pair AllReduce() {
             "lag 1  signal all mark 1  while longest has c+2"}}};
 }
 
+Pair ReduceScatter() {
+  return {"reduce_scatter test rank # of 2 sub_slots 1 parts 1 period 1",
+          {{"lag 0  wait 1 mark 1 c-2  while input[1] has c",
+            "lag 0  copy stage(0)[0] <- input[1]  while input[1] has c",
+            "lag 0  signal 1 mark 0  while longest has c",
+            "lag 1  wait 1 mark 0 c  while input[0] has c",
+            "lag 1  reduce output[0] <- input[0]:0 stage(1)[0]:1  while output[0] has c",
+            "lag 1  signal all mark 1  while longest has c+2"},
+           {"lag 0  wait 0 mark 1 c-2  while input[0] has c",
+            "lag 0  copy stage(1)[0] <- input[0]  while input[0] has c",
+            "lag 0  signal 0 mark 0  while longest has c",
+            "lag 1  wait 0 mark 0 c  while input[1] has c",
+            "lag 1  reduce output[0] <- stage(0)[0]:0 input[1]:1  while output[0] has c",
+            "lag 1  signal all mark 1  while longest has c+2"}}};
+}
+
 Status VerifyPair(const Pair& pair, Collective collective, int nodes = 1) {
   const Placement placement = Placement::Block(nodes, 2 / nodes);
   return VerifyPlan(collective, placement, 0, [&](int rank) { return pair.Of(rank); });
@@ -97,6 +113,7 @@ std::string ReduceError(const Pair& pair) {
 TEST(VerifierRejectionTest, AcceptsThePairsThatTheOthersAreMadeFrom) {
   EXPECT_EQ(GatherError(AllGather()), "");
   EXPECT_EQ(ReduceError(AllReduce()), "");
+  EXPECT_EQ(VerifyPair(ReduceScatter(), Collective::kReduceScatter).message(), "");
 }
 
 TEST(VerifierRejectionTest, NamesARankThatNeverSignals) {
@@ -241,6 +258,15 @@ TEST(VerifierRejectionTest, RejectsReadingAnInputThatTheOutputHasReplaced) {
       AllReduce().And(1, 5, "lag 1  copy stage(1)[1] <- input[0]  while input[0] has c");
   EXPECT_THAT(ReduceError(pair), HasSubstr("which the output has replaced where both are the same "
                                            "memory"));
+  // The output of rank 1 may be its input[1] alone, not input[0].
+  for (const int block : {0, 1}) {
+    const std::string line = "lag 1  partial stage(1)[0] <- input[" + std::to_string(block) +
+                             "]:1  while input[" + std::to_string(block) + "] has c";
+    const Status status = VerifyPair(ReduceScatter().And(1, 5, line), Collective::kReduceScatter);
+    EXPECT_EQ(status.message().find("which the output has replaced") != std::string::npos,
+              block == 1)
+        << status.message();
+  }
 }
 
 TEST(VerifierRejectionTest, CountsWhatIsReadInsideANode) {
