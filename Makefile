@@ -3,7 +3,7 @@
 #   TORCH=2.14.1   another torch, in an environment of its own (.venv-2.14.1); it has CUDA, 6 GB
 #   VERSIONS=...   the torch versions of test-versions (2.11.0 2.13.0 2.14.1 2.15.0)
 #   PYTHON=...     the interpreter that .venv is made from
-#   BENCH=...      arguments of tidegate_bench_node, such as 'all_gather --sizes 8K --ranks 2'
+#   BENCH=...      arguments of bench-node and bench-peers: 'all_gather --sizes 8K,1M --ranks 2'
 #   JOBS=4         parallel compilations (a file with torch headers takes 1 GB)
 #   V=1            show the output of every step
 
@@ -14,7 +14,7 @@ SHELL = bash
 
 .DEFAULT_GOAL = help
 .PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench \
-        bench-node lint format clean
+        bench-node bench-peers lint format clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -56,6 +56,9 @@ bench: build ## collectives next to gloo, the null backend and a memcpy, as a ta
 
 bench-node: ## the same at the level of C++, next to what memory allows, as tables
 	@scripts/bench_node.sh $(BENCH)
+
+bench-peers: ## the same next to Open MPI and MPICH, where they are installed
+	@scripts/bench_peers.sh $(BENCH)
 
 lint: ## ruff, clang-format, clang-tidy, mypy and the stub of the shim
 	@scripts/lint.sh

@@ -1,0 +1,107 @@
+"""The benches of bench/ run, check what they time, and compare within rounds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench.peers import launch, table
+from bench.peers.launch import Place, Plan
+from bench.peers.settings import LIBRARIES, MPICH, OPEN_MPI
+from tests.python.tree import ROOT
+
+NODE = ROOT / "build" / "release" / "bench" / "collectives" / "tidegate_bench_node"
+needs_node = pytest.mark.skipif(not NODE.exists(), reason="no tidegate_bench_node: make unit")
+
+IN_PLACE = {"all_gather", "reduce_scatter", "all_reduce"}
+
+
+@needs_node
+def test_node_bench_reports_every_variant_of_every_cell(tmp_path: Path) -> None:
+    samples = tmp_path / "samples.json"
+    arguments = ["--sizes", "100,70K", "--ranks", "3", "--rounds", "2", "--calls", "2"]
+    ran = subprocess.run(
+        [NODE, *arguments, "-J", samples], capture_output=True, text=True, check=True
+    )
+    found = json.loads(samples.read_text())
+    assert set(found["host"]) == {"cpu", "cores", "kernel", "governor", "huge_pages", "load"}
+    assert found["options"] == {"async": False, "load": False, "rounds": 2, "warmups": 1}
+    cells = {(cell["collective"], cell["asked_bytes"]): cell for cell in found["cells"]}
+    moved = {"broadcast", "all_to_all", "gather", "scatter"} | IN_PLACE
+    assert set(cells) == {(name, size) for name in moved for size in (100, 70 << 10)} | {
+        ("barrier", 0)
+    }
+    for (collective, size), cell in cells.items():
+        assert cell["wrong"] == 0
+        assert cell["bytes"] % (3 * 64) == 0
+        variants = {"tidegate"}
+        variants |= {"tidegate_in_place"} if collective in IN_PLACE else set()
+        variants |= {"plain", "streaming"} if collective != "barrier" else set()
+        variants |= {"flags"} if size <= 64 << 10 else set()
+        assert set(cell["loops_us"]) == variants
+        assert all(len(times) == 2 and min(times) > 0 for times in cell["loops_us"].values())
+        assert set(cell["each_us"]) == (variants if size <= 64 << 10 else set())
+    assert ran.stdout.count("| all_gather | 3 | 70 KiB |") == 1
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["reduce"], "reduce: is no collective of this bench"),
+        (["--ranks", "65"], '--ranks: wants a number from 1 to 64, got "65"'),
+        (["--sizes", "5X"], '"5X"'),
+        (["--rounds"], "--rounds: wants a value"),
+        (["--fast", "1"], "--fast: no such option"),
+    ],
+)
+def test_node_bench_says_what_is_wrong_with_an_argument(
+    arguments: list[str], complaint: str
+) -> None:
+    ran = subprocess.run([NODE, *arguments], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert complaint in ran.stderr
+
+
+@needs_node
+def test_the_libraries_that_are_installed_agree_with_the_node_bench_on_the_cells() -> None:
+    plan = Plan(["all_gather", "scatter", "barrier"], [100, 4096], 2)
+    own = launch.launch_tidegate(plan)
+    assert set(own) == {
+        *(Place("all_gather", size, placed) for size in (100, 4096) for placed in (False, True)),
+        *(Place("scatter", size, False) for size in (100, 4096)),
+        Place("barrier", 0, False),
+    }
+    missing = []
+    for library in LIBRARIES:
+        program = launch.build(library)
+        if isinstance(program, str):
+            missing.append(program)
+            continue
+        for setting in library.settings:
+            assert set(launch.launch_mpi(program, library, setting, plan)) == set(own)
+    if len(missing) == len(LIBRARIES):
+        pytest.skip("; ".join(missing))
+
+
+def test_a_library_is_shown_at_its_best_setting_and_compared_within_rounds() -> None:
+    place = Place("all_gather", 64 << 10, False)
+    timings = {
+        (table.TIDEGATE, ""): [10.0, 20.0, 40.0],
+        ("Open MPI", "cma"): [30.0, 30.0, 30.0],
+        ("Open MPI", "ucx"): [20.0, 20.0, 90.0],
+    }
+    text = table.markdown([(2, {place: timings})], ["Open MPI", "MPICH"])
+    assert text.splitlines()[-1] == (
+        "| all_gather | 2 | 64 KiB |  | 20.00 | 20.00 ucx | - | 2.00 (1.00..2.25) | - |"
+    )
+
+
+def test_mpich_is_meant_for_as_many_ranks_as_cores() -> None:
+    assert [MPICH.suits(ranks, cores=2) for ranks in (2, 3)] == [True, False]
+    assert OPEN_MPI.suits(3, cores=2)
+    assert "mpi_yield_when_idle" in OPEN_MPI.placement(3, cores=2)
+    assert "mpi_yield_when_idle" not in OPEN_MPI.placement(2, cores=2)
