@@ -14,7 +14,7 @@ SHELL = bash
 
 .DEFAULT_GOAL = help
 .PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench \
-        bench-node bench-peers lint format clean
+        bench-node bench-peers bench-docs lint format clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -59,6 +59,9 @@ bench-node: ## the same at the level of C++, next to what memory allows, as tabl
 
 bench-peers: ## the same next to Open MPI and MPICH, where they are installed
 	@scripts/bench_peers.sh $(BENCH)
+
+bench-docs: ## measure anew and write the tables of docs/benchmarks (half an hour)
+	@scripts/bench_docs.sh $(BENCH)
 
 lint: ## ruff, clang-format, clang-tidy, mypy and the stub of the shim
 	@scripts/lint.sh

@@ -75,8 +75,6 @@ CollectiveRequest Problem::Request(bool in_place) const {
     case Collective::kReduceScatter:
       request.inputs = Parts(source_);
       request.outputs = {in_place ? Part(source_, rank_) : Part(target_, 0)};
-      // As the shim says of an output that is one of the inputs.
-      request.copy_inputs = in_place;
       break;
     case Collective::kAllReduce:
       request.inputs = {Whole(source_)};

@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from bench.peers import launch
-from bench.peers.launch import LaunchError, Plan
+from bench.peers.launch import LaunchError, Place, Plan
 from bench.peers.settings import LIBRARIES, Library, Setting
 from bench.peers.table import TIDEGATE, Samples, markdown
 
@@ -27,6 +27,9 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def main() -> int:
     arguments = parse()
+    if arguments.samples:
+        print(markdown(*read(arguments.samples)))
+        return 0
     if not launch.NODE.exists():
         print(f"{launch.NODE} is not built: make bench-peers builds it", file=sys.stderr)
         return 2
@@ -96,6 +99,17 @@ def report(results: list[tuple[int, Samples]]) -> list[dict[str, object]]:
     ]
 
 
+def read(paths: list[Path]) -> tuple[list[tuple[int, Samples]], list[str]]:
+    """What `report` wrote, and the libraries in it."""
+    results: dict[int, Samples] = defaultdict(lambda: defaultdict(dict))
+    found = [sample for path in paths for sample in json.loads(path.read_text())]
+    for one in sorted(found, key=lambda one: COLLECTIVES.index(one["collective"])):
+        place = Place(one["collective"], one["bytes"], one["in_place"])
+        results[one["ranks"]][place][(one["library"], one["setting"])] = one["us"]
+    libraries = {one["library"] for one in found}
+    return sorted(results.items()), [one.name for one in LIBRARIES if one.name in libraries]
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("collectives", nargs="*", choices=[[], *COLLECTIVES], metavar="COLLECTIVE")
@@ -106,6 +120,13 @@ def parse() -> argparse.Namespace:
         "--every-setting", action="store_true", help="those that were never best, too"
     )
     parser.add_argument("-J", dest="json", type=Path, help="file for the samples as JSON")
+    parser.add_argument(
+        "--from",
+        dest="samples",
+        type=Path,
+        nargs="+",
+        help="print the table of these files, and measure nothing",
+    )
     return parser.parse_args()
 
 

@@ -11,6 +11,7 @@ import pytest
 from bench.peers import launch, table
 from bench.peers.launch import Place, Plan
 from bench.peers.settings import LIBRARIES, MPICH, OPEN_MPI
+from bench.targets.__main__ import judge
 from tests.python.tree import ROOT
 
 NODE = ROOT / "build" / "release" / "bench" / "collectives" / "tidegate_bench_node"
@@ -105,3 +106,38 @@ def test_mpich_is_meant_for_as_many_ranks_as_cores() -> None:
     assert OPEN_MPI.suits(3, cores=2)
     assert "mpi_yield_when_idle" in OPEN_MPI.placement(3, cores=2)
     assert "mpi_yield_when_idle" not in OPEN_MPI.placement(2, cores=2)
+
+
+def test_an_aim_is_judged_by_the_median_of_the_ratios_within_rounds() -> None:
+    cell = {
+        **{"collective": "all_gather", "ranks": 2, "bytes": 16 << 20, "asked_bytes": 16 << 20},
+        "loops_us": {
+            "tidegate": [10.0, 10.0, 20.0],
+            "tidegate_in_place": [11.0, 5.0, 10.0],
+            "streaming": [8.0, 9.0, 19.0],
+        },
+    }
+    quiet = {"options": {"load": False}, "cells": [cell]}
+    share, in_place = judge(quiet)
+    assert (share.aim, share.measured, share.holds) == (">= 0.85", "0.90 (0.80..0.95)", True)
+    assert (in_place.measured, in_place.holds) == ("2.00 (0.91..2.00)", True)
+    cell["loops_us"]["streaming"] = [8.0, 8.0, 19.0]
+    assert next(judge(quiet)).holds is False
+
+
+def test_the_rival_of_an_aim_is_the_better_library_at_its_better_setting() -> None:
+    place = {"collective": "all_reduce", "ranks": 2, "bytes": 64 << 10, "in_place": True}
+    samples = [
+        {**place, "library": library, "setting": setting, "us": times}
+        for library, setting, times in (
+            ("tidegate", "", [10.0, 10.0]),
+            ("Open MPI", "cma", [50.0, 50.0]),
+            ("Open MPI", "ucx", [22.0, 20.0]),
+            ("MPICH", "default", [30.0, 30.0]),
+        )
+    ]
+    (verdict,) = judge(samples)
+    assert (verdict.what, verdict.aim, verdict.measured, verdict.holds) == (
+        *("Open MPI / tidegate, in place", ">= 2.00", "2.10 (2.00..2.20)"),
+        True,
+    )

@@ -1,0 +1,67 @@
+"""What tidegate aims at inside a node, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Share:
+    """At least this share of what a rank's own memory allows, ordinary tensors."""
+
+    collective: str
+    ranks: int
+    bytes: int
+    bound: str  # a variant of tidegate_bench_node
+    least: float
+
+
+SHARES = (
+    *(Share("all_gather", 2, size * MIB, "streaming", s) for size, s in ((16, 0.85), (128, 0.79))),
+    *(Share("all_gather", 4, size * MIB, "streaming", s) for size, s in ((16, 0.92), (128, 0.90))),
+    *(Share("reduce_scatter", 2, size * MIB, "streaming", 0.82) for size in (16, 128)),
+    *(Share("reduce_scatter", 4, size * MIB, "streaming", 0.66) for size in (16, 128)),
+    *(Share("all_gather", ranks, MIB, "plain", s) for ranks, s in ((2, 0.65), (4, 0.60))),
+    *(Share("reduce_scatter", ranks, MIB, "plain", s) for ranks, s in ((2, 0.50), (4, 0.36))),
+)
+# In place against out of place, at these sizes.
+IN_PLACE_BYTES = (16 * MIB, 128 * MIB)
+
+LATENCY_BYTES = 8 * KIB
+MOST_BARRIERS = 2.0  # p50 of an all-gather of LATENCY_BYTES, in bare barriers
+MOST_UNDER_LOAD_US = {2: 10.0, 4: 100.0}
+MOST_IDLE_PERCENT = {4: 0.5}
+
+# Of the better of the MPI libraries, from here up; below, and for the rest, 1.
+LEAST_OVER_PEERS_BYTES = 64 * KIB
+LEAST_OVER_PEERS = {"all_gather": 1.2, "reduce_scatter": 2.0, "all_reduce": 2.0}
+
+
+def over_peers(collective: str, size: int) -> float:
+    return LEAST_OVER_PEERS.get(collective, 1.0) if size >= LEAST_OVER_PEERS_BYTES else 1.0
+
+
+_OVER_GLOO = {
+    ("all_gather", 2): (20, 15, 5, 6),
+    ("all_gather", 4): (60, 20, 4.5, 6),
+    ("reduce_scatter", 2): (50, 25, 9, 9),
+    ("reduce_scatter", 4): (100, 35, 8, 10),
+    ("all_reduce", 2): (15, 10, 4, 3),
+    ("all_reduce", 4): (15, 10, 4, 3),
+}
+_OVER_GLOO_BYTES = (64 * KIB, MIB, 16 * MIB, 128 * MIB)
+_TWICE_GLOO = ("broadcast", "all_to_all", "gather", "scatter")
+
+
+def over_gloo(collective: str, ranks: int, size: int) -> float:
+    named = dict(zip(_OVER_GLOO_BYTES, _OVER_GLOO.get((collective, ranks), ()), strict=False))
+    return named.get(size, 2.0 if collective in _TWICE_GLOO else 1.0)
+
+
+def shares_of(collective: str, ranks: int, size: int) -> Iterator[Share]:
+    for share in SHARES:
+        if (share.collective, share.ranks, share.bytes) == (collective, ranks, size):
+            yield share

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# bench_docs.sh [part...]: measures anew and writes the tables of docs/benchmarks/, all or these parts:
+# node load idle peers torch targets. TURN=<command> goes before every program that measures, such as
+# "flock FILE" where several may want the machine. The samples stay in build/bench/.
+. "$(dirname "$0")/common.sh"
+
+parts=("$@")
+[ "${#parts[@]}" -gt 0 ] || parts=(node load idle peers torch targets)
+read -r -a turn <<<"${TURN:-}"
+samples=build/bench
+tables=docs/benchmarks
+mkdir -p "$samples" "$tables"
+collectives=(all_gather reduce_scatter all_reduce broadcast all_to_all gather scatter barrier)
+node=build/release/bench/collectives/tidegate_bench_node
+
+# write <name> <command>...: its output becomes the table, once it has succeeded.
+write() {
+  local name="$1"
+  shift
+  printf '==> %s\n' "$tables/$name.md"
+  { printf '<!-- Written by scripts/bench_docs.sh. -->\n\n' && "$@"; } >"$samples/$name.md"
+  mv "$samples/$name.md" "$tables/$name.md"
+}
+measure() { "${turn[@]}" "$@"; }
+
+peers() {
+  local collective
+  for collective in "${collectives[@]}"; do
+    measure "$VENV_PYTHON" -m bench.peers "$collective" -J "$samples/peers-$collective.json" >/dev/null
+  done
+  "$VENV_PYTHON" -m bench.peers --from "$samples"/peers-*.json
+}
+
+scripts/bench_node.sh --help >/dev/null
+for part in "${parts[@]}"; do
+  case "$part" in
+    node) write node measure "$node" -J "$samples/node.json" ;;
+    load)
+      write load measure "$node" all_gather all_reduce barrier --sizes 8K --load \
+        -J "$samples/load.json"
+      ;;
+    idle) write idle measure "$node" --idle --ranks 4 -J "$samples/idle.json" ;;
+    peers) write peers peers ;;
+    torch)
+      scripts/setup.sh
+      write torch measure "$VENV_PYTHON" -m tidegate bench "${collectives[@]}" --markdown \
+        --sizes 8K,64K,1M,16M,128M --ranks 2,4 --backends tidegate,gloo,null \
+        -J "$samples/torch.json"
+      ;;
+    targets) write targets "$VENV_PYTHON" -m bench.targets "$samples"/*.json ;;
+    *)
+      printf 'bench_docs.sh: no part %s\n' "$part" >&2
+      exit 2
+      ;;
+  esac
+done
