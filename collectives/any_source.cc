@@ -53,7 +53,7 @@ bool PointToPoint::MatchAnySource() {
       ++entry;
     }
   }
-  if (progressed) context_.transport().WakePeers();
+  if (progressed) context_.transport().Wake();
   return progressed;
 }
 

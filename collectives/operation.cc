@@ -46,7 +46,9 @@ Status Operation::Wait(Nanoseconds timeout) {
       if (abort_) abort_("interrupted by a signal while waiting for " + name_);
       return Status(StatusCode::kInterrupted, "interrupted while waiting for " + name_);
     }
-    FutexWait(state_, kPending, std::min(deadline, now + kSlice));
+    std::uint32_t pending = kPending;
+    state_.compare_exchange_strong(pending, kAwaited, std::memory_order_relaxed);
+    FutexWait(state_, kAwaited, std::min(deadline, now + kSlice));
   }
   const std::lock_guard lock(keepalive_mutex_);
   keepalive_.reset();
@@ -65,12 +67,13 @@ void Operation::OnDone(std::function<void()> callback) {
 }
 
 void Operation::Complete(Status status) {
+  std::uint32_t before = kPending;
   {
     const std::lock_guard lock(mutex_);
     status_ = std::move(status);
-    state_.store(kDone, std::memory_order_release);
+    before = state_.exchange(kDone, std::memory_order_acq_rel);
   }
-  FutexWakeAll(state_);
+  if (before == kAwaited) FutexWakeAll(state_);
 }
 
 bool Operation::HandOver() {

@@ -68,7 +68,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
  private:
   void RunCallback();
 
-  enum : std::uint32_t { kPending = 0, kDone = 1 };
+  enum : std::uint32_t { kPending = 0, kAwaited = 1, kDone = 2 };  ///< kAwaited: by a sleeper.
 
   const std::string name_;
   const std::uint64_t sequence_;

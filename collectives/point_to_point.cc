@@ -106,7 +106,7 @@ bool PointToPoint::DrivePeer(int rank, Peer& peer, FinishedOperations* finished)
   progressed = Match(rank, peer) || progressed;
   progressed = StreamOut(rank, peer, finished) || progressed;
   progressed = StreamIn(rank, peer, finished) || progressed;
-  if (progressed) context_.transport().WakePeers();
+  if (progressed) context_.transport().Wake();
   return progressed;
 }
 

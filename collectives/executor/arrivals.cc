@@ -27,6 +27,7 @@ void Execution::Refuse(const Fingerprint& fingerprint) {
   call_.fingerprint = fingerprint;
   call_.fingerprint.refused = 1;
   transport_.Arrive(lane_, index_, call_.fingerprint, {});
+  transport_.Wake();
 }
 
 bool Execution::CheckArrivals(Status* mismatch) {

@@ -94,7 +94,10 @@ class Execution {
   Status CompareSplit(int from, int to) const;
   Status DifferentCalls(int peer, const Fingerprint& theirs, const Fingerprint& ours) const;
   bool CallInOtherLane(int rank, std::uint64_t sequence, Fingerprint* call) const;
+  void RunAhead();
+  Result<Outcome> Continue(int max_steps);
   bool RunStep(const Step& step, std::int64_t chunk);
+  void WakeIfPublished();
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
   void Move(const Step& step, std::int64_t chunk);
   void Reduce(const Step& step, std::int64_t chunk);
@@ -137,6 +140,7 @@ class Execution {
   int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
+  bool published_ = false;            ///< Something that peers may sleep for, since the last Wake.
   std::vector<std::size_t> extents_;  ///< By step: bytes of the longest block of its extent.
   std::vector<double> factors_;       ///< By rank, as the calls say.
   std::vector<double> terms_;         ///< By operand of the step that runs.

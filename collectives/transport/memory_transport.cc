@@ -95,7 +95,6 @@ void MemoryTransport::Arrive(int lane, std::uint64_t index, const Fingerprint& f
     std::memcpy(base_ + layout_.SplitsAt(lane, rank_, index), splits.data(), splits.size_bytes());
   }
   words.arrived.store(index, std::memory_order_release);
-  WakePeers();
 }
 
 bool MemoryTransport::HasArrived(int lane, int peer, std::uint64_t index) {
@@ -127,7 +126,6 @@ bool MemoryTransport::LatestArrival(int lane, int peer, Fingerprint* fingerprint
 
 void MemoryTransport::Signal(int lane, Mark mark, std::uint64_t word) {
   Words(lane, rank_).Of(mark).store(word, std::memory_order_release);
-  WakePeers();
 }
 
 bool MemoryTransport::HasReached(int lane, int peer, Mark mark, std::uint64_t word) {
@@ -162,7 +160,7 @@ void MemoryTransport::PublishRecord(int pid, const std::string& host, const std:
 
 void MemoryTransport::PublishLeft() {
   MutableRecord(rank_).state.store(RankRecord::kLeft, std::memory_order_release);
-  WakePeers();
+  Wake();
 }
 
 bool MemoryTransport::IsAttached(int rank) const {
@@ -200,7 +198,7 @@ void MemoryTransport::Fail(const GroupFailure& failure) {
     CopyText(head.failure_text, failure.text);
     head.failure_state.store(SegmentHeader::kFailed, std::memory_order_release);
   }
-  WakePeers();
+  Wake();
 }
 
 bool MemoryTransport::failed() const {

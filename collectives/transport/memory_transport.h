@@ -37,8 +37,6 @@ class MemoryTransport : public Transport {
   /// one unless this rank `sends`. Must precede their first use; idempotent and cheap when
   /// repeated.
   virtual Status CommitPair(int peer, bool sends) = 0;
-  /// Wakes every rank that may sleep; a rank with nothing to do goes back to sleep.
-  virtual void WakePeers() = 0;
 
   /// Marks this rank as attached; its record is visible to peers afterwards.
   void PublishRecord(int pid, const std::string& host, const std::string& address);

@@ -60,8 +60,8 @@ struct GroupFailure {
 ///
 /// To implement one: (1) give each rank stage memory and progress words that its peers can read;
 /// (2) make every write before Arrive or Signal visible to a peer that has seen it
-/// (release/acquire); (3) wake peers that sleep. Nothing here blocks. One thread at a time for each
-/// lane; lanes are independent of each other.
+/// (release/acquire); (3) wake peers that sleep when asked to. Nothing here blocks. One thread at a
+/// time for each lane; lanes are independent of each other.
 ///
 /// Words of one lane and mark must be passed to Signal in non-decreasing order.
 class Transport {
@@ -94,9 +94,13 @@ class Transport {
   /// The latest arrival of `peer` in `lane`, for diagnosis; false when there is none.
   virtual bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) = 0;
 
-  /// Raises this rank's progress word of `mark`, below kMaxMarks, to `word`.
+  /// Raises this rank's progress word of `mark`, below kMaxMarks, to `word`. Like Arrive it wakes
+  /// nobody: after one or several of them comes Wake.
   virtual void Signal(int lane, Mark mark, std::uint64_t word) = 0;
   virtual bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) = 0;
+
+  /// Wakes every rank that may sleep; a rank with nothing to do goes back to sleep.
+  virtual void Wake() = 0;
 
   /// Publishes what this rank waits for, for the diagnosis of its peers: it stands until the next.
   virtual void PublishWait(int lane, const PendingWait& wait) = 0;

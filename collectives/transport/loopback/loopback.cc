@@ -24,7 +24,7 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
   }
   Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
   Status CommitPair(int, bool) override { return Status(); }
-  void WakePeers() override {
+  void Wake() override {
     if (group_.wake_) group_.wake_();
   }
 

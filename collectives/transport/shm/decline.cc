@@ -63,7 +63,7 @@ class FailureWriter final : public MemoryTransport {
   Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
   Status CommitPair(int, bool) override { return Status(); }
   /// Nothing: while this rank is missing, max_sleep makes all others look every few milliseconds.
-  void WakePeers() override {}
+  void Wake() override {}
 };
 
 }  // namespace

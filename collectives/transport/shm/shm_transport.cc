@@ -88,7 +88,7 @@ Status ShmTransport::CommitPair(int peer, bool sends) {
   return CommitOnce(segment_.get(), committed_pairs_, layout().PairChannelAt(peer, rank()), kRings);
 }
 
-void ShmTransport::WakePeers() {
+void ShmTransport::Wake() {
   if (!all_settled_.load(std::memory_order_acquire)) {
     // Between the caller's word and the look at who is there, as in Doorbell::Ring: a rank that is
     // not there yet will see the word, since it looks after it attached.

@@ -32,7 +32,7 @@ namespace tidegate {
 /// From Attach on, the death of any rank's process that has not left fails the group within
 /// milliseconds.
 ///
-/// Thread-safe as Transport says; WakePeers, max_sleep and Fail from any thread.
+/// Thread-safe as Transport says; Wake, max_sleep and Fail from any thread.
 class ShmTransport final : public MemoryTransport, private DeathListener {
  public:
   struct Options {
@@ -80,7 +80,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// Both directions between this rank and `to`: what it writes there as sender and as receiver.
   Status CommitPair(int peer, bool sends) override;
   /// Rings every linked peer's doorbell and, once the group has failed, this process's own.
-  void WakePeers() override;
+  void Wake() override;
 
   /// What Options::agreement said on the rank that made the segment; empty if it had none.
   const std::string& agreement() const { return agreement_; }
@@ -130,7 +130,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// Null: not linked, or dead. Written under mutex_ (release), read without; what they point to
   /// lives as long as neighbours_.
   std::vector<std::atomic<Doorbell*>> doorbells_;
-  std::atomic<bool> all_settled_{false};  // Release after the doorbells; pairs with WakePeers.
+  std::atomic<bool> all_settled_{false};  // Release after the doorbells; pairs with Wake.
   std::mutex mutex_;
   std::vector<Neighbour> neighbours_;
 };

@@ -287,7 +287,7 @@ TEST(AnySourceTrustTest, AnOfferOfALaterSendThanAskedForFailsTheGroup) {
   PairChannel& channel = group.transport(1).Pair(1, 0);
   channel.offers[0] = {.tag = 9, .number = 1};
   channel.offers_written = 1;
-  group.transport(1).WakePeers();
+  group.transport(1).Wake();
   EXPECT_EQ(open.Wait().code(), StatusCode::kInternal);
 }
 

@@ -213,6 +213,19 @@ TEST_F(MismatchTest, ARefusalFailsThePeer) {
   EXPECT_NE(outcome.status().message().find("refused"), std::string::npos);
 }
 
+TEST_F(MismatchTest, AShortCallComesWithItsDataAndWakesItsPeersOnce) {
+  int wakes = 0;
+  bool has_data = false;
+  group_.set_wake([&] {
+    ++wakes;
+    has_data = group_.transport(1).HasArrived(0, 0, 1) &&
+               group_.transport(1).HasReached(0, 0, /*mark=*/0, 1);
+  });
+  ASSERT_TRUE(Begin(0, {Collective::kAllGather, ReduceOp::kNone, 2, -1, {4, 4}, 1}).ok());
+  EXPECT_EQ(wakes, 1);
+  EXPECT_TRUE(has_data);
+}
+
 TEST_F(MismatchTest, NamesThePeersItWaitsFor) {
   ASSERT_TRUE(Begin(0, {Collective::kAllGather, ReduceOp::kNone, 2, -1, {4, 4}, 1}).ok());
   std::vector<int> peers;

@@ -19,18 +19,19 @@ TEST(LoopbackTest, EveryRankSeesEveryStage) {
                   static_cast<std::byte>(10 * lane + owner));
 }
 
-TEST(LoopbackTest, EveryWriteThatSomebodyMayWaitForWakes) {
+TEST(LoopbackTest, WakesWhenAskedToAndWhenTheGroupEnds) {
   LoopbackGroup group(2, 4096);
   int wakes = 0;
   group.set_wake([&] { ++wakes; });
   group.transport(0).Arrive(0, 1, {}, {});
-  EXPECT_EQ(wakes, 1);
   group.transport(0).Signal(0, kReady, 1);
-  EXPECT_EQ(wakes, 2);
+  EXPECT_EQ(wakes, 0);
+  group.transport(0).Wake();
+  EXPECT_EQ(wakes, 1);
   group.transport(0).Fail({StatusCode::kAborted, 0, 0, "abort"});
-  EXPECT_EQ(wakes, 3);
+  EXPECT_EQ(wakes, 2);
   group.transport(0).PublishLeft();
-  EXPECT_EQ(wakes, 4);
+  EXPECT_EQ(wakes, 3);
 }
 
 TEST(LoopbackTest, AScheduleOfVisibilityDelaysWhatIsThere) {

@@ -82,6 +82,7 @@ TEST(AttachTest, EveryProcessSeesStageAndWordsOfBothLanes) {
         for (std::size_t i = 0; i < kTestStageBytes; ++i)
           transport->StageOf(lane, rank)[i] = mark(lane, rank, i);
         transport->Signal(lane, kResult, 3);
+        transport->Wake();
       }
       for (int lane = 0; lane < kLanes; ++lane) {
         ASSERT_TRUE(SleepUntil(*transport,
@@ -90,6 +91,7 @@ TEST(AttachTest, EveryProcessSeesStageAndWordsOfBothLanes) {
         for (std::size_t i = 0; i < kTestStageBytes; ++i)
           ASSERT_EQ(transport->StageOf(lane, 1 - rank)[i], mark(lane, 1 - rank, i)) << i;
         transport->Signal(lane, kConsumed, 3);
+        transport->Wake();
       }
       for (int lane = 0; lane < kLanes; ++lane)
         ASSERT_TRUE(SleepUntil(
@@ -360,6 +362,7 @@ TEST(AttachTest, SleepersAreWokenWhileTheRanksStillLink) {
         ASSERT_NE(transport, nullptr);
         for (std::uint64_t turn = 1; turn <= kTurns; ++turn) {
           transport->Signal(0, kReady, turn);
+          transport->Wake();
           const TimePoint deadline = TestDeadline();
           const auto ready = [&] { return transport->HasReached(0, 1 - rank, kReady, turn); };
           while (!ready()) {

@@ -120,7 +120,7 @@ TEST(DeathTest, OfARankThatOnlySentIsNotCalledIdle) {
             std::atomic<std::uint64_t>& written = transport->Pair(1, 0).pieces_written;
             if (rank == 1) {
               written.store(1, std::memory_order_release);
-              transport->WakePeers();
+              transport->Wake();
             } else {
               ASSERT_TRUE(SleepUntil(*transport, [&] { return written.load() == 1; }));
             }

@@ -191,6 +191,7 @@ inline void ExchangeOnce(ShmTransport& transport, std::uint64_t index) {
                     .dtype = DataType::kFloat32},
                    {});
   transport.Signal(0, kReady, index);
+  transport.Wake();
   for (int peer = 0; peer < ranks; ++peer) {
     ASSERT_TRUE(SleepUntil(transport,
                            [&] {
@@ -203,6 +204,7 @@ inline void ExchangeOnce(ShmTransport& transport, std::uint64_t index) {
               index * 1000 + static_cast<std::uint64_t>(peer));
   }
   transport.Signal(0, kConsumed, index);
+  transport.Wake();
   for (int peer = 0; peer < ranks; ++peer)
     ASSERT_TRUE(
         SleepUntil(transport, [&] { return transport.HasReached(0, peer, kConsumed, index); }));
