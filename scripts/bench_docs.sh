@@ -23,10 +23,15 @@ write() {
 }
 measure() { "${turn[@]}" "$@"; }
 
+# A program each, so that nobody waits long for a turn.
 peers() {
-  local collective
-  for collective in "${collectives[@]}"; do
-    measure "$VENV_PYTHON" -m bench.peers "$collective" -J "$samples/peers-$collective.json" >/dev/null
+  local collective ranks
+  rm -f "$samples"/peers-*.json
+  for ranks in 2 4; do
+    for collective in "${collectives[@]}"; do
+      measure "$VENV_PYTHON" -m bench.peers "$collective" --ranks "$ranks" \
+        -J "$samples/peers-$collective-$ranks.json" >/dev/null
+    done
   done
   "$VENV_PYTHON" -m bench.peers --from "$samples"/peers-*.json
 }

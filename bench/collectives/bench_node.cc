@@ -41,6 +41,7 @@ int Run(const Options& options) {
               options.rounds, options.load ? " A busy loop on every core." : "");
   std::fflush(stdout);
 
+  const Disturbance disturbance;
   nlohmann::json cells = nlohmann::json::array();
   std::int64_t wrong = 0;
   {
@@ -53,11 +54,16 @@ int Run(const Options& options) {
       if (!status.ok()) return Fail(status.message());
     }
   }
+  const nlohmann::json disturbed = disturbance.Percent();
   std::fputs(MarkdownTables(cells).c_str(), stdout);
+  std::printf(
+      "Meanwhile other processes used %.1f%% of the processors, and the host took %.1f%%.\n",
+      disturbed.at("others_percent").get<double>(), disturbed.at("stolen_percent").get<double>());
   if (!options.json.empty()) {
     std::ofstream file(options.json);
     file << nlohmann::json{{"version", 1},
                            {"host", host},
+                           {"disturbance", disturbed},
                            {"options", OptionsJson(options)},
                            {"cells", cells}}
                 .dump(1)

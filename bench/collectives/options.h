@@ -34,7 +34,7 @@ inline constexpr char kUsage[] =
     "  --ranks 2,4                  processes, one group each\n"
     "  --rounds 9                   each has a loop of every variant\n"
     "  --calls 0                    of a loop; 0: 200, 61, 3 or 1 by size\n"
-    "  --warmups 1                  calls before each loop\n"
+    "  --warmups 1                  calls before each loop, at most as many as in it\n"
     "  --async                      submit to the progress thread and wait\n"
     "  --load                       with a busy loop on every core\n"
     "  --idle                       instead: the CPU time of groups that do nothing\n"

@@ -1,6 +1,8 @@
 #include "bench/collectives/report.h"
 
+#include <sys/resource.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdarg>
@@ -154,6 +156,40 @@ nlohmann::json HostFingerprint() {
           {"governor", governor},
           {"huge_pages", FirstLineOf("/sys/kernel/mm/transparent_hugepage/enabled")},
           {"load", Format("%.2f %.2f %.2f at the start", load[0], load[1], load[2])}};
+}
+
+Disturbance::Disturbance() : before_(Now()) {}
+
+Disturbance::Times Disturbance::Now() {
+  std::ifstream stat("/proc/stat");
+  std::string cpu;
+  // user nice system idle iowait irq softirq steal
+  double ticks[8] = {};
+  stat >> cpu;
+  for (double& one : ticks) stat >> one;
+  Times times;
+  for (const double one : ticks) times.total += one;
+  times.idle = ticks[3] + ticks[4];
+  times.stolen = ticks[7];
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  for (const auto whose : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage used{};
+    getrusage(whose, &used);
+    times.own += (seconds(used.ru_utime) + seconds(used.ru_stime)) *
+                 static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  return times;
+}
+
+nlohmann::json Disturbance::Percent() const {
+  const Times after = Now();
+  const double total = std::max(after.total - before_.total, 1.0);
+  const double stolen = after.stolen - before_.stolen;
+  const double others = total - (after.idle - before_.idle) - stolen - (after.own - before_.own);
+  return {{"others_percent", 100 * std::max(others, 0.0) / total},
+          {"stolen_percent", 100 * stolen / total}};
 }
 
 std::string MarkdownTables(const nlohmann::json& cells) {

@@ -195,7 +195,8 @@ Result<std::int64_t> Session::Check(Problem& problem, bool in_place) {
 
 Result<double> Session::TimeLoop(const Variant& variant, int calls) {
   flags_.Wait();
-  for (int call = 0; call < options_.warmups; ++call) TIDEGATE_RETURN_IF_ERROR(variant.call());
+  for (int call = 0; call < std::min(options_.warmups, calls); ++call)
+    TIDEGATE_RETURN_IF_ERROR(variant.call());
   flags_.Wait();
   const TimePoint start = SteadyClock().Now();
   for (int call = 0; call < calls; ++call) TIDEGATE_RETURN_IF_ERROR(variant.call());
@@ -210,7 +211,8 @@ Result<Session::Percentiles> Session::TimeEach(const Variant& variant, int calls
   std::vector<double> durations;
   durations.reserve(static_cast<std::size_t>(calls));
   flags_.Wait();
-  for (int call = 0; call < options_.warmups; ++call) TIDEGATE_RETURN_IF_ERROR(variant.call());
+  for (int call = 0; call < std::min(options_.warmups, calls); ++call)
+    TIDEGATE_RETURN_IF_ERROR(variant.call());
   flags_.Wait();
   TimePoint last = SteadyClock().Now();
   for (int call = 0; call < calls; ++call) {

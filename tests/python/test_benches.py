@@ -30,6 +30,7 @@ def test_node_bench_reports_every_variant_of_every_cell(tmp_path: Path) -> None:
     found = json.loads(samples.read_text())
     assert set(found["host"]) == {"cpu", "cores", "kernel", "governor", "huge_pages", "load"}
     assert found["options"] == {"async": False, "load": False, "rounds": 2, "warmups": 1}
+    assert set(found["disturbance"]) == {"others_percent", "stolen_percent"}
     cells = {(cell["collective"], cell["asked_bytes"]): cell for cell in found["cells"]}
     moved = {"broadcast", "all_to_all", "gather", "scatter"} | IN_PLACE
     assert set(cells) == {(name, size) for name in moved for size in (100, 70 << 10)} | {
