@@ -1,6 +1,6 @@
 # Everything in C++ that others wrote, torch excepted (FindTorchPaths.cmake): found on the system
 # first, fetched at a pinned version otherwise. Point the URL at a mirror or a local archive, or set
-# FETCHCONTENT_SOURCE_DIR_GOOGLETEST or ..._NLOHMANN_JSON, where the address is out of reach.
+# FETCHCONTENT_SOURCE_DIR_GOOGLETEST, ..._NLOHMANN_JSON or ..._HIGHWAY, where the address is out of reach.
 
 set(TIDEGATE_GOOGLETEST_URL
     "https://github.com/google/googletest/archive/refs/tags/v1.14.0.tar.gz"
@@ -9,6 +9,12 @@ set(TIDEGATE_GOOGLETEST_URL
 set(TIDEGATE_NLOHMANN_JSON_URL
     "https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz"
     CACHE STRING "Archive of nlohmann-json 3.11.3, used where the system has none")
+
+# The same archive twice: Debian's mirrors are within reach of machines that reach little else.
+set(TIDEGATE_HIGHWAY_URL
+    "https://github.com/google/highway/archive/refs/tags/1.0.3.tar.gz"
+    "http://deb.debian.org/debian/pool/main/h/highway/highway_1.0.3.orig.tar.gz"
+    CACHE STRING "Archives of Google Highway 1.0.3, used where the system has none")
 
 include(FetchContent)
 
@@ -26,6 +32,28 @@ else()
     DOWNLOAD_EXTRACT_TIMESTAMP OFF)
   FetchContent_MakeAvailable(nlohmann_json)
   set(TIDEGATE_NLOHMANN_JSON_ORIGIN "fetched 3.11.3")
+endif()
+
+# The kernels: vectors and the choice of the instruction set at run time.
+find_package(hwy 1.0.3 QUIET)
+if(TARGET hwy::hwy)
+  set(TIDEGATE_HIGHWAY_ORIGIN "system ${hwy_VERSION}")
+else()
+  message(STATUS "No Google Highway 1.0.3 here (sudo apt-get install libhwy-dev): fetching it")
+  set(HWY_ENABLE_CONTRIB OFF CACHE INTERNAL "")
+  set(HWY_ENABLE_EXAMPLES OFF CACHE INTERNAL "")
+  set(HWY_ENABLE_INSTALL OFF CACHE INTERNAL "")
+  set(HWY_ENABLE_TESTS OFF CACHE INTERNAL "")
+  FetchContent_Declare(highway
+    URL ${TIDEGATE_HIGHWAY_URL}
+    URL_HASH SHA256=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e
+    DOWNLOAD_EXTRACT_TIMESTAMP OFF)
+  FetchContent_MakeAvailable(highway)
+  # A system header to us: its warnings are not ours.
+  get_target_property(highway_includes hwy INTERFACE_INCLUDE_DIRECTORIES)
+  set_target_properties(hwy PROPERTIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${highway_includes}")
+  add_library(hwy::hwy ALIAS hwy)
+  set(TIDEGATE_HIGHWAY_ORIGIN "fetched 1.0.3")
 endif()
 
 set(TIDEGATE_GTEST_ORIGIN "not needed")

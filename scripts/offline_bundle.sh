@@ -17,19 +17,21 @@ fetch_wheels() {
     ! find "$BUNDLE/wheels" -name '*.whl' ! -name '*-none-any.whl' | grep .
 }
 
-# pinned <project>: the address and the hash that cmake/ThirdParty.cmake has for it.
+# pinned <project>: the hash that cmake/ThirdParty.cmake has for it, then its addresses.
 pinned() {
   sed -n "/FetchContent_Declare($1/,/)/s/.*URL_HASH SHA256=//p" cmake/ThirdParty.cmake
-  sed -n "s/.*\"\(https:.*\/${1/nlohmann_/nlohmann\\/}\/.*\)\".*/\1/p" cmake/ThirdParty.cmake
+  sed -n "s/.*\"\(https\{0,1\}:.*\/${1/nlohmann_/nlohmann\\/}\/.*\)\".*/\1/p" cmake/ThirdParty.cmake
 }
 
 # fetch_archive <project>: unpacks what CMake would fetch into $BUNDLE/<project>.
 fetch_archive() {
-  local archive="build/$1.archive" pin
+  local archive="build/$1.archive" pin address
   mapfile -t pin < <(pinned "$1")
-  "$VENV_PYTHON" -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
-    "${pin[1]}" "$archive" &&
-    echo "${pin[0]}  $archive" | sha256sum --check &&
+  for address in "${pin[@]:1}"; do
+    "$VENV_PYTHON" -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
+      "$address" "$archive" && break
+  done
+  echo "${pin[0]}  $archive" | sha256sum --check &&
     tar -xf "$archive" --strip-components 1 -C "$BUNDLE/$1"
 }
 
@@ -42,6 +44,13 @@ fetch_googletest() {
     return
   fi
   fetch_archive googletest
+}
+
+# The library of Debian's libhwy-dev is shared and serves one machine; the sources serve every one.
+fetch_highway() {
+  rm -rf "$BUNDLE/highway"
+  mkdir -p "$BUNDLE/highway"
+  fetch_archive highway
 }
 
 # The headers that Debian installs with nlohmann-json3-dev, otherwise that archive.
@@ -64,6 +73,7 @@ STAMPS=$BUNDLE
 mkdir -p "$BUNDLE"
 once wheels.made "${wheels[*]}" "wheels: ${wheels[*]}" fetch_wheels
 once googletest.made "$(pinned googletest)" "sources of GoogleTest" fetch_googletest
+once highway.made "$(pinned highway)" "sources of Google Highway" fetch_highway
 once nlohmann_json.made "$(pinned nlohmann_json)" "headers of nlohmann-json" fetch_json
 
 size=$(du -sm "$BUNDLE" | cut -f 1)

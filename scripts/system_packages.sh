@@ -19,6 +19,7 @@ at_least "${cmake_version:-0}" 3.25 || optional+=(cmake)
 command -v ninja >/dev/null || optional+=(ninja-build)
 can_compile '#include <gmock/gmock.h>' || optional+=(libgtest-dev libgmock-dev)
 can_compile '#include <nlohmann/json.hpp>' || optional+=(nlohmann-json3-dev)
+can_compile '#include <hwy/highway.h>' || optional+=(libhwy-dev)
 command -v ccache >/dev/null || optional+=(ccache)
 
 missing="${required[*]} ${optional[*]}"

@@ -1,33 +1,47 @@
-// Codecs of the 8-bit floats. Part of reduce_inl.h, whose first comment says why this includes no
-// standard header.
+// Codecs of the 8-bit floats. Compiled once a target by the files that include it through
+// hwy/foreach_target.h.
 //
 // 8 bits in memory, float32 in registers: a vector of memory seen as 32-bit lanes holds four
 // elements in each, which part and meet by shifts alone. The conversions are arithmetic on bits
 // rather than look-ups in tables, because only AVX2 and later have a gather, and a slow one.
-#pragma once
+#if defined(TIDEGATE_KERNELS_FLOAT8_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TIDEGATE_KERNELS_FLOAT8_INL_H
+#undef TIDEGATE_KERNELS_FLOAT8_INL_H
+#else
+#define TIDEGATE_KERNELS_FLOAT8_INL_H
+#endif
 
-#include "collectives/kernels/vector_inl.h"
+#include <hwy/highway.h>
 
-namespace tidegate::TIDEGATE_REDUCE_NAMESPACE {
-namespace {
+#include <cstdint>
+
+#include "collectives/kernels/codecs_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidegate {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
 /// `Format` converts between one element in the low 8 bits of a lane and a float32.
 template <typename Format>
 struct Float8 {
   using Storage = std::uint8_t;
   using Accumulator = float;
-  using Stored = Vector<std::uint32_t, kVectorBytes / sizeof(std::uint32_t)>;
-  using Value = Vector<float, kVectorBytes / sizeof(float)>;
+  using DStored = DBits;
+  using DValue = DFloats;
   static constexpr int kParts = 4;
 
-  static TIDEGATE_INLINE void Decode(Stored stored, Value (&parts)[4]) {
-    for (int i = 0; i < kParts; ++i)
-      parts[i] = Format::template Widen<Value>((stored >> (8 * i)) & 0xff);
+  static HWY_INLINE void Decode(Bits stored, Floats (&parts)[4]) {
+    parts[0] = Format::Widen(hn::And(stored, Every(0xff)));
+    parts[1] = Format::Widen(hn::And(hn::ShiftRight<8>(stored), Every(0xff)));
+    parts[2] = Format::Widen(hn::And(hn::ShiftRight<16>(stored), Every(0xff)));
+    parts[3] = Format::Widen(hn::ShiftRight<24>(stored));
   }
-  static TIDEGATE_INLINE Stored Encode(const Value (&parts)[4]) {
-    Stored stored = Format::template Narrow<Stored>(parts[0]);
-    for (int i = 1; i < kParts; ++i) stored |= Format::template Narrow<Stored>(parts[i]) << (8 * i);
-    return stored;
+  static HWY_INLINE Bits Encode(const Floats (&parts)[4]) {
+    const Bits low = hn::Or(Format::Narrow(parts[0]), hn::ShiftLeft<8>(Format::Narrow(parts[1])));
+    const Bits high = hn::Or(hn::ShiftLeft<16>(Format::Narrow(parts[2])),
+                             hn::ShiftLeft<24>(Format::Narrow(parts[3])));
+    return hn::Or(low, high);
   }
 };
 
@@ -41,47 +55,52 @@ enum class Specials {
 /// A sign, an exponent and a fraction, with subnormals.
 template <int kFractionBits, int kBias, Specials kSpecials>
 struct SignedFormat {
-  template <typename Value, typename Stored>
-  static TIDEGATE_INLINE Value Widen(Stored code) {
-    const Stored sign = (code & 0x80) << 24;
-    const Signed magnitude = BitCast<Signed>(code & 0x7f);
-    const Signed normal = (magnitude << kDroppedBits) + kBiasDifference;
-    const Value smallest = BitCast<Value>(Signed{} + kSmallest);
-    const Value steps = __builtin_convertvector(magnitude, Value);
-    const Signed subnormal = BitCast<Signed>(steps * smallest);
-    Signed bits = magnitude < (1 << kFractionBits) ? subnormal : normal;
-    if constexpr (kSpecials == Specials::kIeee)
-      bits = magnitude >= kTooLarge ? bits | kFloatInfinity : bits;
-    const Signed whole = kSpecials == Specials::kNanMinusZero ? BitCast<Signed>(code) : magnitude;
-    if constexpr (kSpecials != Specials::kIeee) bits = whole == kNan ? bits | kFloatNan : bits;
-    return BitCast<Value>(BitCast<Stored>(bits) | sign);
+  static TIDEGATE_CONVERSION Floats Widen(Bits code) {
+    const Bits sign = hn::ShiftLeft<24>(hn::And(code, Every(0x80)));
+    const Signed magnitude = AsSigned(hn::And(code, Every(0x7f)));
+    const Signed normal =
+        hn::Add(hn::ShiftLeft<kDroppedBits>(magnitude), EverySigned(kBiasDifference));
+    const Floats steps = hn::ConvertTo(DFloats(), magnitude);
+    const Signed subnormal = AsSigned(hn::Mul(steps, AsFloats(EverySigned(kSmallest))));
+    Signed bits =
+        hn::IfThenElse(hn::Lt(magnitude, EverySigned(1 << kFractionBits)), subnormal, normal);
+    if constexpr (kSpecials == Specials::kIeee) {
+      const auto special = hn::Gt(magnitude, EverySigned(kTooLarge - 1));
+      bits = hn::IfThenElse(special, hn::Or(bits, EverySigned(kFloatInfinity)), bits);
+    } else {
+      const Signed whole = kSpecials == Specials::kNanMinusZero ? AsSigned(code) : magnitude;
+      const auto nan = hn::Eq(whole, EverySigned(kNan));
+      bits = hn::IfThenElse(nan, hn::Or(bits, EverySigned(kFloatNan)), bits);
+    }
+    return AsFloats(hn::Or(AsBits(bits), sign));
   }
 
-  template <typename Stored, typename Value>
-  static TIDEGATE_INLINE Stored Narrow(Value value) {
-    const Stored bits = BitCast<Stored>(value);
-    const Stored sign = (bits >> 24) & 0x80;
-    const Stored positive = bits & 0x7fffffff;
-    const Signed magnitude = BitCast<Signed>(positive);
-    const Stored rebiased = positive - static_cast<std::uint32_t>(kBiasDifference);
-    const Signed normal = BitCast<Signed>(AddRounding<kDroppedBits>(rebiased) >> kDroppedBits);
+  static TIDEGATE_CONVERSION Bits Narrow(Floats value) {
+    const Bits bits = AsBits(value);
+    const Bits sign = hn::And(hn::ShiftRight<24>(bits), Every(0x80));
+    const Bits positive = hn::And(bits, Every(0x7fffffff));
+    const Signed magnitude = AsSigned(positive);
+    const Bits rebiased = hn::Sub(positive, Every(static_cast<std::uint32_t>(kBiasDifference)));
+    const Signed normal =
+        AsSigned(hn::ShiftRight<kDroppedBits>(AddRounding<kDroppedBits>(rebiased)));
     // One unit in the last place of this float is the smallest element: adding it rounds to that.
-    const Signed shifter = Signed{} + kShifter;
+    const Signed shifter = EverySigned(kShifter);
     const Signed subnormal =
-        BitCast<Signed>(BitCast<Value>(positive) + BitCast<Value>(shifter)) - shifter;
-    Signed code = magnitude < kSmallestNormal ? subnormal : normal;
+        hn::Sub(AsSigned(hn::Add(AsFloats(positive), AsFloats(shifter))), shifter);
+    Signed code =
+        hn::IfThenElse(hn::Lt(magnitude, EverySigned(kSmallestNormal)), subnormal, normal);
     // Between the greatest number and this, rounding carries into the same code by itself.
-    code = magnitude >= kTooLargeFrom ? Signed{} + kTooLarge : code;
-    code = magnitude > kFloatInfinity ? Signed{} + kNan : code;
-    if constexpr (kSpecials == Specials::kNanMinusZero)
-      return BitCast<Stored>(code) | (code != 0 ? sign : Stored{});
-    return BitCast<Stored>(code) | sign;
+    code = hn::IfThenElse(hn::Gt(magnitude, EverySigned(kTooLargeFrom - 1)), EverySigned(kTooLarge),
+                          code);
+    code = hn::IfThenElse(hn::Gt(magnitude, EverySigned(kFloatInfinity)), EverySigned(kNan), code);
+    if constexpr (kSpecials == Specials::kNanMinusZero) {
+      const auto zero = hn::Eq(code, EverySigned(0));
+      return AsBits(hn::IfThenZeroElse(zero, hn::Or(code, AsSigned(sign))));
+    }
+    return hn::Or(AsBits(code), sign);
   }
 
  private:
-  // Signed, because SSE2 compares nothing else; magnitudes are never negative.
-  using Signed = Vector<std::int32_t, kVectorBytes / sizeof(std::int32_t)>;
-
   static constexpr std::int32_t Float32Exponent(int exponent) { return (exponent + 127) << 23; }
 
   static constexpr int kDroppedBits = 23 - kFractionBits;
@@ -104,27 +123,21 @@ struct SignedFormat {
 /// A power of two from 2^-127 to 2^127, or NaN: neither sign nor zero. The sign of a float is
 /// dropped and less than the smallest becomes the smallest, as in torch.
 struct ExponentFormat {
-  template <typename Value, typename Stored>
-  static TIDEGATE_INLINE Value Widen(Stored code) {
-    const Stored normal = code << 23;
-    const Stored subnormal = Stored{} + 0x00400000;
-    const Stored nan = Stored{} + 0x7fc00000;
-    const Stored number = code == 0 ? subnormal : normal;
-    return BitCast<Value>(code == 0xff ? nan : number);
+  static TIDEGATE_CONVERSION Floats Widen(Bits code) {
+    const Bits normal = hn::ShiftLeft<23>(code);
+    const Bits number = hn::IfThenElse(hn::Eq(code, Every(0)), Every(0x00400000), normal);
+    return AsFloats(hn::IfThenElse(hn::Eq(code, Every(0xff)), Every(0x7fc00000), number));
   }
 
-  template <typename Stored, typename Value>
-  static TIDEGATE_INLINE Stored Narrow(Value value) {
-    const Stored positive = BitCast<Stored>(value) & 0x7fffffff;
-    const Signed magnitude = BitCast<Signed>(positive);
+  static TIDEGATE_CONVERSION Bits Narrow(Floats value) {
+    const Bits positive = hn::And(AsBits(value), Every(0x7fffffff));
+    const Signed magnitude = AsSigned(positive);
     // Midway between two powers the upper one is the even one, but at 2^-127 itself.
-    const Stored rounded = (positive + 0x400000) >> 23;
-    const Stored code = magnitude <= 0x400000 ? Stored{} : rounded;
-    return magnitude >= 0x7f800000 ? Stored{} + 0xff : code;
+    const Signed rounded = AsSigned(hn::ShiftRight<23>(hn::Add(positive, Every(0x400000))));
+    const Signed code = hn::IfThenElseZero(hn::Gt(magnitude, EverySigned(0x400000)), rounded);
+    const auto too_large = hn::Gt(magnitude, EverySigned(0x7f7fffff));
+    return AsBits(hn::IfThenElse(too_large, EverySigned(0xff), code));
   }
-
- private:
-  using Signed = Vector<std::int32_t, kVectorBytes / sizeof(std::int32_t)>;
 };
 
 using Float8E4M3FN = Float8<SignedFormat<3, 7, Specials::kNanLast>>;
@@ -133,5 +146,8 @@ using Float8E4M3FNUZ = Float8<SignedFormat<3, 8, Specials::kNanMinusZero>>;
 using Float8E5M2FNUZ = Float8<SignedFormat<2, 16, Specials::kNanMinusZero>>;
 using Float8E8M0FNU = Float8<ExponentFormat>;
 
-}  // namespace
-}  // namespace tidegate::TIDEGATE_REDUCE_NAMESPACE
+}  // namespace HWY_NAMESPACE
+}  // namespace tidegate
+HWY_AFTER_NAMESPACE();
+
+#endif  // TIDEGATE_KERNELS_FLOAT8_INL_H

@@ -1,11 +1,21 @@
-// What the reduce operations do to vectors. Part of reduce_inl.h, whose first comment says why this
-// includes no standard header.
-#pragma once
+// What the reduce operations do to vectors. Compiled once a target by the files that include it
+// through hwy/foreach_target.h.
+#if defined(TIDEGATE_KERNELS_OPERATIONS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TIDEGATE_KERNELS_OPERATIONS_INL_H
+#undef TIDEGATE_KERNELS_OPERATIONS_INL_H
+#else
+#define TIDEGATE_KERNELS_OPERATIONS_INL_H
+#endif
 
-#include "collectives/kernels/vector_inl.h"
+#include <hwy/highway.h>
 
-namespace tidegate::TIDEGATE_REDUCE_NAMESPACE {
-namespace {
+#include <cstdint>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace tidegate {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
 // What an operation does to the accumulators. kPremultiplied: sources have factors; kMean: the
 // result is divided by the number of sources; kComplex: it sees all parts of a vector at once
@@ -15,8 +25,8 @@ struct Sum {
   static constexpr bool kMean = false;
   static constexpr bool kComplex = false;
   template <typename V>
-  static TIDEGATE_INLINE V Combine(V a, V b) {
-    return a + b;
+  static HWY_INLINE V Combine(V a, V b) {
+    return hn::Add(a, b);
   }
 };
 
@@ -30,45 +40,69 @@ struct PremultipliedSum : Sum {
 
 struct Product : Sum {
   template <typename V>
-  static TIDEGATE_INLINE V Combine(V a, V b) {
-    return a * b;
+  static HWY_INLINE V Combine(V a, V b) {
+    if constexpr (sizeof(hn::TFromV<V>) == 1) {
+      return MultiplyBytes(a, b);
+    } else {
+      return hn::Mul(a, b);
+    }
+  }
+
+ private:
+  // Modulo 256. No instruction set multiplies bytes: the even ones in place, the odd ones shifted.
+  template <typename V>
+  static HWY_INLINE V MultiplyBytes(V a, V b) {
+    const hn::DFromV<V> d;
+    const hn::Repartition<std::uint16_t, decltype(d)> pairs;
+    const auto even = hn::Mul(hn::BitCast(pairs, a), hn::BitCast(pairs, b));
+    const auto odd =
+        hn::Mul(hn::ShiftRight<8>(hn::BitCast(pairs, a)), hn::ShiftRight<8>(hn::BitCast(pairs, b)));
+    return hn::BitCast(d, hn::Or(hn::And(even, hn::Set(pairs, 0xff)), hn::ShiftLeft<8>(odd)));
   }
 };
 
-// Of equal values (-0.0 and 0.0) the earlier source's is kept. A NaN in `b` wins by the second
-// comparison, one in `a` because both are false.
+// Of equal values (-0.0 and 0.0) the earlier source's is kept, and a NaN of either: `b` replaces
+// `a` where it compares so or is a NaN. Highway's Min and Max leave both to the instruction set.
 struct Min : Sum {
   template <typename V>
-  static TIDEGATE_INLINE V Combine(V a, V b) {
-    return ((b < a) | (b != b)) ? b : a;  // NOLINT(misc-redundant-expression)
+  static HWY_INLINE V Combine(V a, V b) {
+    if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
+      return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
+    } else {
+      return hn::Min(a, b);
+    }
   }
 };
 
 struct Max : Sum {
   template <typename V>
-  static TIDEGATE_INLINE V Combine(V a, V b) {
-    return ((b > a) | (b != b)) ? b : a;  // NOLINT(misc-redundant-expression)
+  static HWY_INLINE V Combine(V a, V b) {
+    if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
+      return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+    } else {
+      return hn::Max(a, b);
+    }
   }
 };
 
 struct BitAnd : Sum {
   template <typename V>
-  static TIDEGATE_INLINE V Combine(V a, V b) {
-    return a & b;
+  static HWY_INLINE V Combine(V a, V b) {
+    return hn::And(a, b);
   }
 };
 
 struct BitOr : Sum {
   template <typename V>
-  static TIDEGATE_INLINE V Combine(V a, V b) {
-    return a | b;
+  static HWY_INLINE V Combine(V a, V b) {
+    return hn::Or(a, b);
   }
 };
 
 struct BitXor : Sum {
   template <typename V>
-  static TIDEGATE_INLINE V Combine(V a, V b) {
-    return a ^ b;
+  static HWY_INLINE V Combine(V a, V b) {
+    return hn::Xor(a, b);
   }
 };
 
@@ -79,30 +113,19 @@ struct ComplexProduct : Sum {
 
   /// Real and imaginary parts in turn.
   template <typename V>
-  static TIDEGATE_INLINE void CombineParts(V (&sums)[1], const V (&terms)[1]) {
-    constexpr std::size_t kLanes = sizeof(V) / sizeof(terms[0][0]);
-    sums[0] = Multiply(sums[0], terms[0], std::make_index_sequence<kLanes>());
+  static HWY_INLINE void CombineParts(V (&sums)[1], const V (&terms)[1]) {
+    const hn::DFromV<V> d;
+    const V straight = hn::Mul(hn::DupEven(sums[0]), terms[0]);
+    const V crossed = hn::Mul(hn::DupOdd(sums[0]), hn::Reverse2(d, terms[0]));
+    sums[0] = hn::OddEven(hn::Add(straight, crossed), hn::Sub(straight, crossed));
   }
 
   /// Real parts in one vector, imaginary parts in the other.
   template <typename V>
-  static TIDEGATE_INLINE void CombineParts(V (&sums)[2], const V (&terms)[2]) {
-    const V real = sums[0] * terms[0] - sums[1] * terms[1];
-    sums[1] = sums[0] * terms[1] + sums[1] * terms[0];
+  static HWY_INLINE void CombineParts(V (&sums)[2], const V (&terms)[2]) {
+    const V real = hn::Sub(hn::Mul(sums[0], terms[0]), hn::Mul(sums[1], terms[1]));
+    sums[1] = hn::Add(hn::Mul(sums[0], terms[1]), hn::Mul(sums[1], terms[0]));
     sums[0] = real;
-  }
-
- private:
-  template <typename V, std::size_t... kLane>
-  static TIDEGATE_INLINE V Multiply(V a, V b, std::index_sequence<kLane...>) {
-    constexpr std::size_t kLanes = sizeof...(kLane);
-    const V real = __builtin_shufflevector(a, a, (kLane & ~std::size_t{1})...);
-    const V imaginary = __builtin_shufflevector(a, a, (kLane | 1)...);
-    const V swapped = __builtin_shufflevector(b, b, (kLane ^ 1)...);
-    const V straight = real * b;
-    const V crossed = imaginary * swapped;
-    return __builtin_shufflevector(straight - crossed, straight + crossed,
-                                   (kLane % 2 == 0 ? kLane : kLane + kLanes)...);
   }
 };
 
@@ -117,8 +140,9 @@ class MeanDivisor {
         multiply_((count & (count - 1)) == 0) {}
 
   template <typename V>
-  TIDEGATE_INLINE V Apply(V sum) const {
-    return multiply_ ? sum * reciprocal_ : sum / divisor_;
+  HWY_INLINE V Apply(V sum) const {
+    const hn::DFromV<V> d;
+    return multiply_ ? hn::Mul(sum, hn::Set(d, reciprocal_)) : hn::Div(sum, hn::Set(d, divisor_));
   }
 
  private:
@@ -131,5 +155,8 @@ struct NoDivisor {
   explicit NoDivisor(int) {}
 };
 
-}  // namespace
-}  // namespace tidegate::TIDEGATE_REDUCE_NAMESPACE
+}  // namespace HWY_NAMESPACE
+}  // namespace tidegate
+HWY_AFTER_NAMESPACE();
+
+#endif  // TIDEGATE_KERNELS_OPERATIONS_INL_H

@@ -33,6 +33,9 @@ struct ReduceArguments {
   const double* factors;  ///< One a source; read by kPremulSum only.
   /// Of kAvg: how many contributions the sources hold, source_count where each is one.
   int divisor;
+  /// Whether to write past the cache, for output that is larger than it and not read again soon:
+  /// the same bits, ordered before later stores of this thread (ends with a store fence).
+  bool streaming = false;
 };
 using ReduceKernel = void (*)(const ReduceArguments& arguments);
 

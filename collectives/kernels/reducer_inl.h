@@ -1,40 +1,81 @@
-// The loop over elements and sources that every reduction shares. Part of reduce_inl.h, whose first
-// comment says why this includes no standard header.
-#pragma once
+// The loop over elements and sources that every reduction shares. Compiled once a target by the
+// files that include it through hwy/foreach_target.h.
+//
+// Vectors are written out rather than left to the compiler's auto-vectoriser: a block of
+// accumulators must stay in registers while the loop over the sources runs inside, which reads
+// every source once, a few cache lines at a time, and needs no memory for sums however many sources
+// there are.
+#if defined(TIDEGATE_KERNELS_REDUCER_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TIDEGATE_KERNELS_REDUCER_INL_H
+#undef TIDEGATE_KERNELS_REDUCER_INL_H
+#else
+#define TIDEGATE_KERNELS_REDUCER_INL_H
+#endif
 
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "collectives/kernels/codecs_inl.h"
+#include "collectives/kernels/float_environment.h"
 #include "collectives/kernels/operations_inl.h"
-#include "collectives/kernels/vector_inl.h"
+#include "collectives/kernels/reduce.h"
 
-namespace tidegate::TIDEGATE_REDUCE_NAMESPACE {
-namespace {
+HWY_BEFORE_NAMESPACE();
+namespace tidegate {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
-// How vectors come from and go to memory: all lanes, or the first few of a vector that would reach
-// past the end of the buffer.
+// How vectors come from and go to memory. Bytes, because buffers have any alignment.
 struct WholeAccess {
-  template <typename V>
-  TIDEGATE_INLINE V Load(const std::byte* from) const {
-    V vector;
-    std::memcpy(&vector, from, sizeof(V));
-    return vector;
+  template <typename D>
+  HWY_INLINE hn::Vec<D> Load(D d, const std::byte* from) const {
+    const hn::Repartition<std::uint8_t, D> bytes;
+    return hn::BitCast(d, hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(from)));
   }
-  template <typename V>
-  TIDEGATE_INLINE void Store(std::byte* to, V vector) const {
-    std::memcpy(to, &vector, sizeof(V));
+  template <typename D>
+  HWY_INLINE void Store(D, std::byte* to, hn::Vec<D> vector) const {
+    const hn::Repartition<std::uint8_t, D> bytes;
+    hn::StoreU(hn::BitCast(bytes, vector), bytes, reinterpret_cast<std::uint8_t*>(to));
   }
 };
 
-struct PartialAccess {
-  template <typename V>
-  TIDEGATE_INLINE V Load(const std::byte* from) const {
-    V vector{};
-    std::memcpy(&vector, from, bytes);
-    return vector;
+/// Stores past the cache. REQUIRES: `to` is aligned to a vector.
+struct StreamingAccess : WholeAccess {
+  template <typename D>
+  HWY_INLINE void Store(D, std::byte* to, hn::Vec<D> vector) const {
+    const hn::Repartition<std::uint8_t, D> bytes;
+    hn::Stream(hn::BitCast(bytes, vector), bytes, reinterpret_cast<std::uint8_t*>(to));
   }
-  template <typename V>
-  TIDEGATE_INLINE void Store(std::byte* to, V vector) const {
-    std::memcpy(to, &vector, bytes);
+};
+
+/// The first few bytes of a vector that would reach past the end of the buffer.
+class PartialAccess {
+ public:
+  explicit PartialAccess(std::size_t bytes) : bytes_(bytes) {}
+
+  template <typename D>
+  HWY_INLINE hn::Vec<D> Load(D d, const std::byte* from) const {
+    Buffer buffer{};
+    std::memcpy(buffer.bytes, from, bytes_);
+    return WholeAccess().Load(d, buffer.bytes);
   }
-  std::size_t bytes;
+  template <typename D>
+  HWY_INLINE void Store(D d, std::byte* to, hn::Vec<D> vector) const {
+    Buffer buffer;
+    WholeAccess().Store(d, buffer.bytes, vector);
+    std::memcpy(to, buffer.bytes, bytes_);
+  }
+
+ private:
+  struct Buffer {
+    alignas(HWY_MAX_BYTES) std::byte bytes[HWY_MAX_BYTES];
+  };
+  std::size_t bytes_;
 };
 
 template <typename Codec, typename Op>
@@ -42,21 +83,18 @@ class Reducer {
  public:
   static void Run(const ReduceArguments& arguments) {
     [[maybe_unused]] const Environment environment;
-    Reducer reducer(arguments);
-    constexpr std::size_t kStep = sizeof(Stored);
-    constexpr std::size_t kBlock = kStep * kVectorsPerBlock;
+    const Reducer reducer(arguments);
     const std::size_t end = arguments.elements * sizeof(Storage);
-    std::size_t at = 0;
+    std::size_t at = arguments.streaming ? reducer.ReduceStreaming(end) : 0;
     for (; end - at >= kBlock; at += kBlock)
-      reducer.template ReduceAt<kVectorsPerBlock>(at, WholeAccess{});
-    for (; end - at >= kStep; at += kStep) reducer.template ReduceAt<1>(at, WholeAccess{});
-    if (at != end) reducer.template ReduceAt<1>(at, PartialAccess{end - at});
+      reducer.template ReduceAt<kVectorsPerBlock>(at, WholeAccess());
+    if (at != end) ReduceShort(arguments, at, end);
   }
 
  private:
   using Storage = typename Codec::Storage;
-  using Stored = typename Codec::Stored;
-  using Value = typename Codec::Value;
+  using DStored = typename Codec::DStored;
+  using Value = hn::Vec<typename Codec::DValue>;
   using Accumulator = typename Codec::Accumulator;
   using Divisor = std::conditional_t<Op::kMean, MeanDivisor<Accumulator>, NoDivisor>;
   struct NoEnvironment {};
@@ -64,21 +102,49 @@ class Reducer {
                                          DefaultFloatEnvironment, NoEnvironment>;
   static constexpr int kParts = Codec::kParts;
   // Enough independent additions to hide their latency, and few enough accumulators for registers.
-  static constexpr int kVectorsPerBlock = 4 / kParts;
+  // A vector of EMU128 is an array, which gains nothing by it and takes long to compile.
+  static constexpr int kVectorsPerBlock = HWY_TARGET == HWY_EMU128 ? 1 : 4 / kParts;
+  static constexpr std::size_t kStep = hn::MaxLanes(DStored()) * sizeof(hn::TFromD<DStored>);
+  static constexpr std::size_t kBlock = kStep * kVectorsPerBlock;
+  // What may not be torn apart.
+  static constexpr std::size_t kUnit = sizeof(Storage) * (Op::kComplex ? 2 : 1);
+  static constexpr std::size_t kLine = 64;
 
   explicit Reducer(const ReduceArguments& arguments)
       : arguments_(arguments), divisor_(arguments.divisor) {}
 
+  /// Reduces all but the last few of `end` bytes with stores that bypass the cache, and says how
+  /// many it did: 0 where `dst` cannot be brought to the beginning of a cache line.
+  HWY_INLINE std::size_t ReduceStreaming(std::size_t end) const {
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(arguments_.dst) % kLine;
+    std::size_t at = past == 0 ? 0 : kLine - past;
+    if (at % kUnit != 0 || end < at + kBlock) return 0;
+    if (at != 0) ReduceShort(arguments_, 0, at);
+    for (; end - at >= kBlock; at += kBlock) ReduceAt<kVectorsPerBlock>(at, StreamingAccess());
+    // These stores are not ordered by the release stores that announce the data.
+    hwy::FlushStream();
+    return at;
+  }
+
+  /// Reduces what is less than a block, or than a cache line. Not inlined, to be compiled once, and
+  /// static, so that the members of the caller's reducer stay in registers.
+  static HWY_NOINLINE void ReduceShort(const ReduceArguments& arguments, std::size_t at,
+                                       std::size_t end) {
+    const Reducer reducer(arguments);
+    for (; end - at >= kStep; at += kStep) reducer.template ReduceAt<1>(at, WholeAccess());
+    if (at != end) reducer.template ReduceAt<1>(at, PartialAccess(end - at));
+  }
+
   /// Reduces `kVectors` vectors that start `at` bytes into the buffers. All sources are read before
   /// anything is written, because `dst` may be any of them.
   template <int kVectors, typename Access>
-  TIDEGATE_INLINE void ReduceAt(std::size_t at, Access access) const {
+  HWY_INLINE void ReduceAt(std::size_t at, Access access) const {
     Value sums[kVectors][kParts];
-    for (int i = 0; i < kVectors; ++i) ReadTerm(0, at + i * sizeof(Stored), access, sums[i]);
+    for (int i = 0; i < kVectors; ++i) ReadTerm(0, at + i * kStep, access, sums[i]);
     for (int source = 1; source < arguments_.source_count; ++source) {
       for (int i = 0; i < kVectors; ++i) {
         Value term[kParts];
-        ReadTerm(source, at + i * sizeof(Stored), access, term);
+        ReadTerm(source, at + i * kStep, access, term);
         if constexpr (Op::kComplex) {
           Op::CombineParts(sums[i], term);
         } else {
@@ -90,57 +156,50 @@ class Reducer {
     for (int i = 0; i < kVectors; ++i) {
       if constexpr (Op::kMean)
         for (Value& sum : sums[i]) sum = divisor_.Apply(sum);
-      access.Store(arguments_.dst + at + i * sizeof(Stored), Codec::Encode(sums[i]));
+      access.Store(DStored(), arguments_.dst + at + i * kStep, Codec::Encode(sums[i]));
     }
   }
 
   template <typename Access>
-  TIDEGATE_INLINE void ReadTerm(int source, std::size_t at, Access access,
-                                Value (&term)[kParts]) const {
-    Codec::Decode(access.template Load<Stored>(arguments_.sources[source] + at), term);
-    if constexpr (Op::kPremultiplied)
-      for (Value& part : term) part *= static_cast<Accumulator>(arguments_.factors[source]);
+  HWY_INLINE void ReadTerm(int source, std::size_t at, Access access, Value (&term)[kParts]) const {
+    Codec::Decode(access.Load(DStored(), arguments_.sources[source] + at), term);
+    if constexpr (Op::kPremultiplied) {
+      const auto factor = static_cast<Accumulator>(arguments_.factors[source]);
+      for (Value& part : term) part = hn::Mul(part, hn::Set(typename Codec::DValue(), factor));
+    }
   }
 
   const ReduceArguments arguments_;
   [[no_unique_address]] const Divisor divisor_;
 };
 
-/// Runs a kernel of real numbers over complex ones: twice as many elements.
-template <ReduceKernel kKernel>
-void OverParts(const ReduceArguments& arguments) {
-  ReduceArguments parts = arguments;
-  parts.elements *= 2;
-  kKernel(parts);
-}
-
-/// AVG of integers, in 64 bits. Plain loops: no instruction set divides vectors of integers, and
-/// nothing of a training step averages them.
-template <typename T>
-void AverageIntegers(const ReduceArguments& arguments) {
-  constexpr std::size_t kBlock = 512;
-  using Quotient = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
-  const auto count_of_sources = static_cast<Quotient>(arguments.divisor);
-  std::uint64_t sums[kBlock];  // Unsigned, so that int64 wraps.
-  for (std::size_t begin = 0; begin < arguments.elements; begin += kBlock) {
-    const std::size_t left = arguments.elements - begin;
-    const std::size_t count = left < kBlock ? left : kBlock;
-    for (std::size_t i = 0; i < count; ++i) sums[i] = 0;
-    for (int source = 0; source < arguments.source_count; ++source) {
-      const std::byte* from = arguments.sources[source] + begin * sizeof(T);
-      for (std::size_t i = 0; i < count; ++i) {
-        T value;
-        std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-        sums[i] += static_cast<std::uint64_t>(value);
-      }
-    }
-    std::byte* to = arguments.dst + begin * sizeof(T);
-    for (std::size_t i = 0; i < count; ++i) {
-      const T mean = static_cast<T>(static_cast<Quotient>(sums[i]) / count_of_sources);
-      std::memcpy(to + i * sizeof(T), &mean, sizeof(T));
-    }
+/// The kernel of a floating-point type; null for bitwise operations.
+template <typename Codec>
+ReduceKernel FindFloating(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return Reducer<Codec, Sum>::Run;
+    case ReduceOp::kAvg:
+      return Reducer<Codec, Average>::Run;
+    case ReduceOp::kPremulSum:
+      return Reducer<Codec, PremultipliedSum>::Run;
+    case ReduceOp::kMin:
+      return Reducer<Codec, Min>::Run;
+    case ReduceOp::kMax:
+      return Reducer<Codec, Max>::Run;
+    case ReduceOp::kProduct:
+      return Reducer<Codec, Product>::Run;
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kBitOr:
+    case ReduceOp::kBitXor:
+    case ReduceOp::kNone:
+      break;
   }
+  return nullptr;
 }
 
-}  // namespace
-}  // namespace tidegate::TIDEGATE_REDUCE_NAMESPACE
+}  // namespace HWY_NAMESPACE
+}  // namespace tidegate
+HWY_AFTER_NAMESPACE();
+
+#endif  // TIDEGATE_KERNELS_REDUCER_INL_H

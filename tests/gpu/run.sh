@@ -169,7 +169,7 @@ export PYTHONPATH="$SITE:$WORK/tools${PYTHONPATH:+:$PYTHONPATH}"
 
 # Sources that CMake would otherwise fetch where the system has none.
 sources=()
-for project in googletest nlohmann_json; do
+for project in googletest highway nlohmann_json; do
   [ ! -d "$BUNDLE/$project" ] ||
     sources+=("-DFETCHCONTENT_SOURCE_DIR_${project^^}=$BUNDLE/$project")
 done

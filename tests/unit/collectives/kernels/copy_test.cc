@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/kernels/copy_isa.h"
+#include "collectives/kernels/copy_targets.h"
 
 namespace tidegate {
 namespace {
@@ -19,10 +19,10 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kGuard = 2 * kLine;
 constexpr std::byte kUntouched{0xa5};
 
-class CopyTest : public testing::TestWithParam<Isa> {
+class CopyTest : public testing::TestWithParam<KernelTarget> {
  protected:
   void SetUp() override {
-    if (!IsaSupported(GetParam())) GTEST_SKIP() << "this CPU has no " << NameOf(GetParam());
+    if (!IsSupported(GetParam())) GTEST_SKIP() << "this CPU has no " << NameOfTarget(GetParam());
   }
 
   // Copies `bytes` between buffers that start that far past a cache line, and checks the copy and
@@ -71,8 +71,8 @@ TEST_P(CopyTest, LargeSizeAtEveryAlignment) {
 
 TEST_P(CopyTest, NothingFromNowhere) { StreamingCopyFor(GetParam(), nullptr, nullptr, 0); }
 
-INSTANTIATE_TEST_SUITE_P(Isas, CopyTest, testing::ValuesIn(kAllIsas),
-                         [](const auto& info) { return std::string(NameOf(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, CopyTest, testing::ValuesIn(KernelTargets()),
+                         [](const auto& info) { return std::string(NameOfTarget(info.param)); });
 
 TEST(StreamingCopyTest, CopiesWithTheBestInstructions) {
   std::vector<std::byte> src(100'003);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/kernels/dtype.h"
-#include "collectives/kernels/reduce_isa.h"
+#include "collectives/kernels/reduce_targets.h"
 #include "tests/unit/collectives/kernels/reduce_fixture.h"
 #include "tests/unit/collectives/kernels/reference.h"
 
@@ -98,8 +98,8 @@ TEST_P(Float8Test, AnElementKeepsToItsOwnByte) {
             (Codes{0x7e, 0x02, 0xfe, 0x80, 0x40, 0x7f, 0x00, 0xc0}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, Float8Test, ::testing::ValuesIn(kAllIsas),
-                         [](const auto& info) { return std::string(NameOf(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, Float8Test, ::testing::ValuesIn(KernelTargets()),
+                         [](const auto& info) { return std::string(NameOfTarget(info.param)); });
 
 }  // namespace
 }  // namespace tidegate::testing

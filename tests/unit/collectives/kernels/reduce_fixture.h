@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "collectives/kernels/dtype.h"
-#include "collectives/kernels/reduce_isa.h"
+#include "collectives/kernels/reduce_targets.h"
 
 namespace tidegate::testing {
 
-/// Runs the kernels of one instruction set over vectors of T, the bits of an element of the dtype.
-class ReduceTest : public ::testing::TestWithParam<Isa> {
+/// Runs the kernels of one target over vectors of T, the bits of an element of the dtype.
+class ReduceTest : public ::testing::TestWithParam<KernelTarget> {
  protected:
   void SetUp() override {
-    if (!IsaSupported(GetParam())) GTEST_SKIP() << "this CPU has no " << NameOf(GetParam());
+    if (!IsSupported(GetParam())) GTEST_SKIP() << "this CPU has no " << NameOfTarget(GetParam());
   }
 
   template <typename T>

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "collectives/kernels/dtype.h"
-#include "collectives/kernels/reduce_isa.h"
+#include "collectives/kernels/reduce_targets.h"
 #include "tests/unit/collectives/kernels/reference.h"
 
-// Every kernel of every instruction set, over awkward counts, alignments and aliasing, against the
+// Every kernel of every target, over awkward counts, alignments and aliasing, against the
 // reference, bit for bit.
 
 namespace tidegate::testing {
@@ -79,15 +79,15 @@ Bytes MakeSource(DataType dtype, std::size_t elements, std::mt19937_64& random) 
   return buffer;
 }
 
-enum class Destination { kOwn, kFirstSource, kLastSource };
+enum class Destination { kOwn, kOwnStreamed, kFirstSource, kLastSource, kLastSourceStreamed };
 
-using Case = std::tuple<Isa, DataType, ReduceOp>;
+using Case = std::tuple<KernelTarget, DataType, ReduceOp>;
 
 class ReduceMatrixTest : public ::testing::TestWithParam<Case> {
  protected:
   void Check(int source_count, std::size_t elements, std::mt19937_64& random) {
-    const auto [isa, dtype, op] = GetParam();
-    const ReduceKernel kernel = FindReduceKernelFor(isa, dtype, op);
+    const auto [target, dtype, op] = GetParam();
+    const ReduceKernel kernel = FindReduceKernelFor(target, dtype, op);
     std::vector<Bytes> sources;
     std::vector<double> factors;
     for (int s = 0; s < source_count; ++s) {
@@ -98,7 +98,8 @@ class ReduceMatrixTest : public ::testing::TestWithParam<Case> {
     ASSERT_EQ(expected.size(), elements * SizeOf(dtype));
     const std::size_t shift = random() % 64;
     for (Destination where :
-         {Destination::kOwn, Destination::kFirstSource, Destination::kLastSource}) {
+         {Destination::kOwn, Destination::kOwnStreamed, Destination::kFirstSource,
+          Destination::kLastSource, Destination::kLastSourceStreamed}) {
       SCOPED_TRACE("sources " + std::to_string(source_count) + ", elements " +
                    std::to_string(elements) + ", shift " + std::to_string(shift) +
                    ", destination " + std::to_string(static_cast<int>(where)));
@@ -126,14 +127,17 @@ class ReduceMatrixTest : public ::testing::TestWithParam<Case> {
     Bytes own(kGuard + shift + bytes + kGuard, kUntouched);
     std::byte* dst = own.data() + kGuard + shift;
     if (where == Destination::kFirstSource) dst = placed.front();
-    if (where == Destination::kLastSource) dst = placed.back();
+    if (where == Destination::kLastSource || where == Destination::kLastSourceStreamed)
+      dst = placed.back();
 
     kernel({.dst = dst,
             .sources = placed.data(),
             .source_count = static_cast<int>(placed.size()),
             .elements = elements,
             .factors = factors.data(),
-            .divisor = static_cast<int>(placed.size())});
+            .divisor = static_cast<int>(placed.size()),
+            .streaming =
+                where == Destination::kOwnStreamed || where == Destination::kLastSourceStreamed});
 
     const bool same = bytes == 0 || std::memcmp(dst, expected.data(), bytes) == 0;
     for (std::size_t i = 0; i < bytes / SizeOf(dtype) && !same; ++i) {
@@ -150,14 +154,15 @@ class ReduceMatrixTest : public ::testing::TestWithParam<Case> {
       if (placed[s] == dst || bytes == 0) continue;
       ASSERT_EQ(std::memcmp(placed[s], sources[s].data(), bytes), 0) << "changed source " << s;
     }
-    if (where == Destination::kOwn) std::memset(dst, std::to_integer<int>(kUntouched), bytes);
+    if (where == Destination::kOwn || where == Destination::kOwnStreamed)
+      std::memset(dst, std::to_integer<int>(kUntouched), bytes);
     ASSERT_EQ(own, Bytes(own.size(), kUntouched)) << "wrote outside the destination";
   }
 };
 
 TEST_P(ReduceMatrixTest, EqualsTheReference) {
-  const auto [isa, dtype, op] = GetParam();
-  if (!IsaSupported(isa)) GTEST_SKIP() << "this CPU has no " << NameOf(isa);
+  const auto [target, dtype, op] = GetParam();
+  if (!IsSupported(target)) GTEST_SKIP() << "this CPU has no " << NameOfTarget(target);
   std::mt19937_64 random(static_cast<unsigned>(dtype) * 16 + static_cast<unsigned>(op));
   for (int source_count : {1, 2, 3, 4, 5, 8, 64}) {
     for (std::size_t elements : {0, 1, 7, 31, 64, 1027, 5000}) {
@@ -170,13 +175,13 @@ TEST_P(ReduceMatrixTest, EqualsTheReference) {
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (Isa isa : kAllIsas) {
+  for (KernelTarget target : KernelTargets()) {
     for (int d = 0; d <= static_cast<int>(DataType::kOther1); ++d) {
       for (int o = 0; o <= static_cast<int>(ReduceOp::kBitXor); ++o) {
         // The pairs without a meaning are the subject of FindReduceKernelTest.
         const auto dtype = static_cast<DataType>(d);
         const auto op = static_cast<ReduceOp>(o);
-        if (HasMeaning(dtype, op)) cases.emplace_back(isa, dtype, op);
+        if (HasMeaning(dtype, op)) cases.emplace_back(target, dtype, op);
       }
     }
   }
@@ -184,8 +189,8 @@ std::vector<Case> AllCases() {
 }
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
-  const auto [isa, dtype, op] = info.param;
-  return std::string(NameOf(isa)) + "_" + std::string(NameOf(dtype)) + "_" +
+  const auto [target, dtype, op] = info.param;
+  return std::string(NameOfTarget(target)) + "_" + std::string(NameOf(dtype)) + "_" +
          std::string(NameOf(op));
 }
 

@@ -16,7 +16,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "collectives/kernels/reduce_isa.h"
+#include "collectives/kernels/reduce_targets.h"
 #include "common/status.h"
 #include "tests/unit/collectives/kernels/reduce_fixture.h"
 #include "tests/unit/collectives/kernels/reference.h"
@@ -231,13 +231,13 @@ TEST_P(ReduceTest, AverageDividesByTheContributionsNotByTheSources) {
   EXPECT_EQ(mean, 2.0F);
 }
 
-TEST_P(ReduceTest, NansOfSixteenBitsAreTheSameOnEveryInstructionSet) {
+TEST_P(ReduceTest, NansOfSixteenBitsAreTheSameOnEveryTarget) {
   std::vector<std::uint16_t> all(0x10000);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
   const auto* source = reinterpret_cast<const std::byte*>(all.data());
   for (DataType dtype : {DataType::kBFloat16, DataType::kFloat16}) {
     std::vector<std::uint16_t> baseline(all.size());
-    FindReduceKernelFor(Isa::kBaseline, dtype, ReduceOp::kSum)(
+    FindReduceKernelFor(KernelTargets().back(), dtype, ReduceOp::kSum)(
         {reinterpret_cast<std::byte*>(baseline.data()), &source, 1, all.size(), nullptr, 1});
     EXPECT_EQ(ReduceAll<std::uint16_t>(dtype, ReduceOp::kSum, {all}), baseline) << NameOf(dtype);
   }
@@ -256,8 +256,8 @@ TEST_P(ReduceTest, FlushingOfSubnormalsByTheCallerChangesNothing) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Isas, ReduceTest, ::testing::ValuesIn(kAllIsas),
-                         [](const auto& info) { return std::string(NameOf(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, ReduceTest, ::testing::ValuesIn(KernelTargets()),
+                         [](const auto& info) { return std::string(NameOfTarget(info.param)); });
 
 TEST(FindReduceKernelTest, ServesExactlyThePairsWithAMeaning) {
   int served = 0;
@@ -268,9 +268,10 @@ TEST(FindReduceKernelTest, ServesExactlyThePairsWithAMeaning) {
       const bool meaningful = HasMeaning(dtype, op);
       served += meaningful;
       SCOPED_TRACE(std::string(NameOf(op)) + " of " + std::string(NameOf(dtype)));
-      for (Isa isa : kAllIsas) {
-        if (!IsaSupported(isa)) continue;
-        EXPECT_EQ(FindReduceKernelFor(isa, dtype, op) != nullptr, meaningful) << NameOf(isa);
+      for (KernelTarget target : KernelTargets()) {
+        if (!IsSupported(target)) continue;
+        EXPECT_EQ(FindReduceKernelFor(target, dtype, op) != nullptr, meaningful)
+            << NameOfTarget(target);
       }
       const Result<ReduceKernel> found = FindReduceKernel(dtype, op);
       EXPECT_EQ(found.ok(), meaningful);
