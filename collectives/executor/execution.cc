@@ -263,6 +263,9 @@ void Execution::Reduce(const Step& step, std::int64_t chunk) {
     const int contributor = operands[term].contributor;
     terms_[term] = contributor < 0 ? 1.0 : factors_[static_cast<std::size_t>(contributor)];
   }
+  // all_reduce reads its output again, to spread it.
+  const bool streaming = call_.streaming && step.dst.buffer == Buffer::kOutput &&
+                         call_.schedule->collective != Collective::kAllReduce;
   for (int i = 0; i < step.dst.count; ++i) {
     const std::size_t bytes = LengthOf(step.extent, i, chunk);
     if (bytes == 0) continue;
@@ -278,7 +281,8 @@ void Execution::Reduce(const Step& step, std::int64_t chunk) {
                                                           .source_count = step.operand_count,
                                                           .elements = bytes / call_.element_bytes,
                                                           .factors = terms_.data(),
-                                                          .divisor = transport_.ranks()});
+                                                          .divisor = transport_.ranks(),
+                                                          .streaming = streaming});
   }
 }
 
