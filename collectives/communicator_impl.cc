@@ -209,7 +209,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   for (std::size_t i = 0; i < schedules.size(); ++i)
     task->calls.push_back(Prepare(task->requests[i], *schedules[i], ++sequence_,
                                   group->context.transport().stage_bytes(),
-                                  options_.config.stream_bytes));
+                                  group->context.plans().paths));
   BindTogether(task->calls);
   task->operation =
       NewOperation(name, task->calls.front().fingerprint.sequence, std::move(options.keepalive));

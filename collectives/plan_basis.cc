@@ -8,7 +8,9 @@
 
 #include "collectives/calibration/cache_file.h"
 #include "collectives/calibration/calibration.h"
+#include "collectives/calibration/data_paths_json.h"
 #include "collectives/calibration/measure.h"
+#include "collectives/calibration/measure_paths.h"
 #include "collectives/topology/discovery.h"
 #include "collectives/topology/fake_cluster.h"
 #include "collectives/topology/topology_json.h"
@@ -31,11 +33,13 @@ const Result<MachineFacts>& ThisMachine() {
 
 std::string ThisMachinesName() { return MachineKey(UsableCpus()); }
 
-MachineRates MeasureThisMachine() { return MeasureMachine(UsableCpus(), NumaNodes()); }
+Calibration MeasureThisMachine() {
+  return {MeasureMachine(UsableCpus(), NumaNodes()), MeasureDataPaths(UsableCpus())};
+}
 
-const MachineRates& MeasuredRates(const std::string& cache) {
-  static const MachineRates rates = CalibratedRates(cache, ThisMachinesName(), MeasureThisMachine);
-  return rates;
+const Calibration& CalibrationOfThisMachine(const std::string& cache) {
+  static const Calibration calibration = Calibrated(cache, ThisMachinesName(), MeasureThisMachine);
+  return calibration;
 }
 
 Result<Topology> Discover(int ranks, const MachineRates& rates, int usable_cpus) {
@@ -136,8 +140,15 @@ Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const
   Result<MachineModel> declared = Describe(config, group);
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
+  const auto set_paths = [&](DataPaths paths) {
+    basis.paths = {.chunk_bytes = config.chunk_bytes.value_or(paths.chunk_bytes),
+                   .stream_bytes = config.stream_bytes.value_or(paths.stream_bytes)};
+  };
+  set_paths({});
   if (!config.calibrate) return basis;
-  group.rates = MeasuredRates(config.cache_dir);
+  const Calibration& calibration = CalibrationOfThisMachine(config.cache_dir);
+  set_paths(calibration.paths);
+  group.rates = calibration.rates;
   group.usable_cpus = UsableCpus();
   group.dumps = members.empty();
   Result<MachineModel> calibrated = Describe(config, group);
@@ -175,7 +186,10 @@ Result<std::string> KeepMeasured(const Config& config, int ranks, const Measured
 }
 
 std::string FormatPlanBasis(const PlanBasis& basis) {
-  nlohmann::json json = {{"tidegate_plan_basis", kFormat}, {"declared", ToJson(basis.declared)}};
+  nlohmann::json json = {{"tidegate_plan_basis", kFormat},
+                         {"declared", ToJson(basis.declared)},
+                         {"chunk_bytes", basis.paths.chunk_bytes},
+                         {"stream_bytes", basis.paths.stream_bytes}};
   if (basis.calibrated) json["calibrated"] = ToJson(*basis.calibrated);
   if (!basis.measured.empty()) json["measured"] = ToJson(basis.measured);
   return json.dump();
@@ -185,14 +199,15 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   const Result<nlohmann::json> json = ParseJson(text);
   if (!json.ok()) return json.status();
   const JsonView root(json.value());
-  TIDEGATE_RETURN_IF_ERROR(
-      root.CheckObject({"tidegate_plan_basis", "declared", "calibrated", "measured"}));
+  TIDEGATE_RETURN_IF_ERROR(root.CheckObject({"tidegate_plan_basis", "declared", "calibrated",
+                                             "measured", "chunk_bytes", "stream_bytes"}));
   std::int64_t format = 0;
   TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_plan_basis", format, kFormat, kFormat));
   if (!root.has("declared")) return root.Bad("has no declared machine");
   Result<MachineModel> declared = ReadModel(root.at("declared"));
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
+  TIDEGATE_RETURN_IF_ERROR(ReadDataPaths(root, &basis.paths));
   if (root.has("measured")) {
     Result<MeasuredTable> measured = ReadMeasuredTable(root.at("measured"));
     if (!measured.ok()) return measured.status();

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/calibration/data_paths.h"
 #include "collectives/planner/measured_table.h"
 #include "collectives/planner/planner.h"
 #include "collectives/simulator/network.h"
@@ -28,6 +29,7 @@ struct PlanBasis {
   MachineModel declared;  ///< Decides the order of reduction: equal on equal machines, always.
   std::optional<MachineModel> calibrated = {};  ///< Prices; none where calibration is off.
   MeasuredTable measured = {};                  ///< What `tidegate measure` found, if it was run.
+  DataPaths paths = {};                         ///< Measured where `calibrated`, else declared.
 };
 
 /// Describes this machine for a group of `ranks` ranks, under the TIDEGATE_TOPO_*, _CALIBRATE and

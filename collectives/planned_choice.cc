@@ -83,7 +83,7 @@ Result<PlanChoice> PlannedChoice(const std::string& basis, int ranks,
     if (!decision.ok()) return decision.status();
     return &decision.value()->algorithm->build;
   };
-  return PlanChoice{std::move(choose), placement};
+  return PlanChoice{std::move(choose), placement, shared->basis.paths};
 }
 
 }  // namespace tidegate

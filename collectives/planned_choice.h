@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/calibration/data_paths.h"
 #include "collectives/planner/choices.h"
 #include "collectives/planner/planner.h"
 #include "collectives/topology/placement.h"
@@ -17,6 +18,7 @@ struct PlanChoice {
   /// Valid as long as the function.
   std::function<Result<const Algorithm*>(const PlanRequest& request)> choose;
   Placement placement = Placement::OneNode(1);
+  DataPaths paths = {};
 };
 
 /// The planner's choice for the machine of `basis` (plan_basis.h), with `forced` in its place where

@@ -178,7 +178,7 @@ Status CheckRequest(const CollectiveRequest& request, int rank, int ranks) {
 }
 
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
-                     std::uint64_t sequence, std::size_t stage_bytes, std::size_t stream_bytes) {
+                     std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths) {
   PreparedCall call;
   call.schedule = &schedule;
   call.element_bytes = SizeOf(request.dtype);
@@ -189,7 +189,8 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      ? request.inputs
                      : request.outputs);
   call.copy_inputs = request.copy_inputs;
-  call.streaming = TotalBytes(request.outputs) >= stream_bytes;
+  call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
+  call.chunk_bytes = paths.chunk_bytes;
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
@@ -241,6 +242,7 @@ Invocation Bind(const PreparedCall& call) {
           .partial_kernel = call.partial_kernel,
           .element_bytes = call.element_bytes,
           .splits = call.splits,
+          .chunk_bytes = call.chunk_bytes,
           .wide_slots = call.wide_slots,
           .streaming = call.streaming};
 }

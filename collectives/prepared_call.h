@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/calibration/data_paths.h"
 #include "collectives/executor/execution.h"
 #include "collectives/executor/request.h"
 #include "common/status.h"
@@ -21,6 +22,7 @@ struct PreparedCall {
   std::size_t element_bytes = 1;
   std::vector<std::uint64_t> splits;
   bool wide_slots = false;
+  std::size_t chunk_bytes = 0;
   bool streaming = false;
   const Schedule* schedule = nullptr;
   bool copy_inputs = false;
@@ -37,10 +39,9 @@ std::size_t MessageBytes(const CollectiveRequest& request);
 Status CheckRequest(const CollectiveRequest& request, int rank, int ranks);
 
 /// Describes a checked request; `sequence` is the call's number in its group. `stage_bytes` decides
-/// how much of the stage it may use, `stream_bytes` from which output size on stores bypass the
-/// cache.
+/// how much of the stage it may use.
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
-                     std::uint64_t sequence, std::size_t stage_bytes, std::size_t stream_bytes);
+                     std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths);
 
 /// What the executor needs of `call`, which must outlive it.
 Invocation Bind(const PreparedCall& call);

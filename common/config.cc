@@ -45,6 +45,24 @@ Setting Bytes(std::string_view name, std::size_t Config::* field, std::uint64_t 
       help, set};
 }
 
+constexpr std::string_view kMeasured = "measured";
+
+/// Measured where it is not set.
+Setting MeasuredBytes(std::string_view name, std::optional<std::size_t> Config::* field,
+                      std::uint64_t least, std::uint64_t most, std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    (config.*field).reset();
+    if (value == kMeasured) return Status();
+    const Result<std::uint64_t> bytes = ParseBytes(value);
+    if (!bytes.ok()) return bytes.status();
+    if (bytes.value() < least || bytes.value() > most) return OutOfRange();
+    config.*field = bytes.value();
+    return Status();
+  };
+  return {name, "bytes", FormatBytes(least) + " to " + FormatBytes(most), std::string(kMeasured),
+          help, set};
+}
+
 std::string FormatSeconds(Nanoseconds duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
@@ -168,10 +186,13 @@ const std::vector<Setting>& Table() {
       Path("TIDEGATE_STATS_FILE", &Config::stats_file,
            "File to which each rank appends one line of JSON with its statistics at shutdown."),
       Bytes("TIDEGATE_STAGE_BYTES", &Config::stage_bytes, 64 * kKiB, kGiB,
-            "Shared staging memory of each rank in each lane of a group. More moves large tensors "
-            "in fewer steps; less keeps the steps in cache."),
-      Bytes("TIDEGATE_STREAM_BYTES", &Config::stream_bytes, 0, 1024 * kGiB,
-            "Copies of at least this size bypass the caches (non-temporal stores)."),
+            "Shared staging memory of each rank in each lane of a group."),
+      MeasuredBytes("TIDEGATE_CHUNK_BYTES", &Config::chunk_bytes, 4 * kKiB, kGiB,
+                    "Longest chunk in which tensors pass through the stage. One rank of a group "
+                    "decides."),
+      MeasuredBytes("TIDEGATE_STREAM_BYTES", &Config::stream_bytes, 0, 1024 * kGiB,
+                    "Results of at least this size bypass the caches (non-temporal stores). One "
+                    "rank of a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "
@@ -189,9 +210,12 @@ const std::vector<Setting>& Table() {
       Name("TIDEGATE_NODE_ID", &Config::node_id, 64,
            "Name of this rank's node: ranks with other names are on other nodes, even on one "
            "machine."),
-      Switch("TIDEGATE_CALIBRATE", &Config::calibrate,
-             "Whether the planner's prices come from rates measured on this machine (0.1 s, once a "
-             "machine) or, with 0, from declared ones. Never changes a bit of a result."),
+      Switch(
+          "TIDEGATE_CALIBRATE", &Config::calibrate,
+          "Whether the planner's prices, the length of chunks and the kind of stores come from "
+          "what "
+          "is measured on this machine (0.3 s, once a machine) or, with 0, from declared values. "
+          "Never changes a bit of a result."),
       Path("TIDEGATE_CACHE_DIR", &Config::cache_dir,
            "Folder in which measured rates are kept. By default tidegate in $XDG_CACHE_HOME, else "
            "in ~/.cache."),

@@ -17,10 +17,12 @@ namespace tidegate {
 /// Every setting of tidegate, with its default. The table behind it (config.cc) is the only place
 /// that names environment variables; a test compares docs/configuration.md with it.
 struct Config {
-  LogLevel debug = LogLevel::kWarn;    ///< TIDEGATE_DEBUG: OFF, WARN, INFO or TRACE.
-  std::string stats_file;              ///< TIDEGATE_STATS_FILE: JSON lines; empty: none.
-  std::size_t stage_bytes = 1 << 20;   ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
-  std::size_t stream_bytes = 8 << 20;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from.
+  LogLevel debug = LogLevel::kWarn;         ///< TIDEGATE_DEBUG: OFF, WARN, INFO or TRACE.
+  std::string stats_file;                   ///< TIDEGATE_STATS_FILE: JSON lines; empty: none.
+  std::size_t stage_bytes = 1 << 20;        ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
+  std::optional<std::size_t> chunk_bytes;   ///< TIDEGATE_CHUNK_BYTES: longest chunk; else measured.
+  std::optional<std::size_t> stream_bytes;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from;
+                                            ///< else measured.
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
   std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.

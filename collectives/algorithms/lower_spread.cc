@@ -161,7 +161,7 @@ class Spreader {
 
   void WriteReceives(Medium medium) {
     if (frame_.copies_own && medium == Medium::kNode) {
-      Lag(1);
+      Lag(0);
       for (const int block : flow_.own) builder_.Copy(Output(block), frame_.source({block}));
     }
     for (std::size_t i = 0; i < receives_.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/calibration/data_paths.h"
 #include "collectives/topology/discovery.h"
 #include "common/status.h"
 
@@ -12,16 +13,23 @@ namespace tidegate {
 /// of tidegate. One line.
 std::string MachineKey(int usable_cpus, const std::string& root = "/");
 
-/// Rates of the machine called `key`: those in the folder `cache` where they were measured before,
-/// else those that `measure` finds, which are kept there. A file that cannot be read or written is
+/// What is measured of a machine.
+struct Calibration {
+  MachineRates rates;
+  DataPaths paths;
+
+  bool operator==(const Calibration&) const = default;
+};
+
+/// Of the machine called `key`: what is in the folder `cache` where it was measured before, else
+/// what `measure` finds, which is kept there. A file that cannot be read or written is
 /// no error (it is logged): the machine is measured again. Safe against other processes that do the
 /// same. An empty `cache` keeps nothing.
-MachineRates CalibratedRates(const std::string& cache, const std::string& key,
-                             MachineRates (*measure)());
+Calibration Calibrated(const std::string& cache, const std::string& key, Calibration (*measure)());
 
-/// The file of CalibratedRates: JSON, docs/planner.md.
-std::string FormatCalibration(const std::string& key, const MachineRates& rates);
+/// The file of Calibrated: JSON, docs/planner.md.
+std::string FormatCalibration(const std::string& key, const Calibration& calibration);
 /// kInvalidArgument with the path in the JSON for what is no calibration of `key`, or absurd.
-Result<MachineRates> ParseCalibration(std::string_view text, const std::string& key);
+Result<Calibration> ParseCalibration(std::string_view text, const std::string& key);
 
 }  // namespace tidegate

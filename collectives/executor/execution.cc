@@ -44,7 +44,8 @@ Status Execution::Start(const Invocation& invocation) {
 
   const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
   chunk_bytes_ =
-      slot_bytes / static_cast<std::size_t>(schedule.sub_slots) / kChunkAlignment * kChunkAlignment;
+      std::min(slot_bytes / static_cast<std::size_t>(schedule.sub_slots), call_.chunk_bytes) /
+      kChunkAlignment * kChunkAlignment;
   if (chunk_bytes_ == 0)
     return Status(StatusCode::kUnsupported, "algorithm " + schedule.name + " cuts a slot of " +
                                                 std::to_string(slot_bytes) + " bytes into " +

@@ -232,6 +232,12 @@ py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int
   answer["bound_seconds"] = decision->bound.seconds;
   answer["bound_cut"] = decision->bound.cut;
   answer["candidates"] = candidates;
+  if (basis_ != nullptr) {
+    py::dict paths;
+    paths["chunk_bytes"] = basis_->paths.chunk_bytes;
+    paths["stream_bytes"] = basis_->paths.stream_bytes;
+    answer["data_paths"] = paths;
+  }
   return answer;
 }
 

@@ -42,8 +42,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "collectives/algorithms",
         "collectives/simulator",
     ),
-    "collectives/calibration": (*COMMON, "collectives/topology"),
     "collectives/kernels": COMMON,
+    "collectives/calibration": (*COMMON, "collectives/topology", "collectives/kernels"),
     # Fingerprints name an operation and a dtype, whose types live in schedule and kernels.
     "collectives/transport": (*COMMON, "collectives/schedule", "collectives/kernels"),
 }

@@ -91,6 +91,12 @@ def _show(
     if plan["bound_seconds"] > 0:
         print(f"bound      {seconds(plan['bound_seconds'])}, {plan['bound_cut']}")
     print(f"verified   {verification(cluster, plan, options.verify)}")
+    if options.why and "data_paths" in plan:
+        paths = plan["data_paths"]
+        print(
+            f"chunks     of at most {size(paths['chunk_bytes'])}; results of "
+            f"{size(paths['stream_bytes'])} and more are written past the caches"
+        )
     if options.why and plan["candidates"]:
         print(f"\nCandidates at {size(plan['priced_bytes'])}, the middle of the size class:")
         _show_candidates(cluster, plan, output)

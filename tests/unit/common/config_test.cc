@@ -39,7 +39,8 @@ TEST(ConfigTest, DefaultsAreThoseOfTheStruct) {
   EXPECT_EQ(config.value().debug, LogLevel::kWarn);
   EXPECT_EQ(config.value().stats_file, "");
   EXPECT_EQ(config.value().stage_bytes, std::size_t{1} << 20);
-  EXPECT_EQ(config.value().stream_bytes, std::size_t{8} << 20);
+  EXPECT_EQ(config.value().chunk_bytes, std::nullopt);
+  EXPECT_EQ(config.value().stream_bytes, std::nullopt);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::seconds(10));
   EXPECT_EQ(config.value().topo_file, "");
   EXPECT_EQ(config.value().topo_dump_file, "");
@@ -53,6 +54,7 @@ TEST(ConfigTest, ReadsEverySetting) {
   const Result<Config> config = Load({{"TIDEGATE_DEBUG", "TRACE"},
                                       {"TIDEGATE_STATS_FILE", "/tmp/stats.jsonl"},
                                       {"TIDEGATE_STAGE_BYTES", "64M"},
+                                      {"TIDEGATE_CHUNK_BYTES", "96K"},
                                       {"TIDEGATE_STREAM_BYTES", "1.5GiB"},
                                       {"TIDEGATE_SHUTDOWN_TIMEOUT", "500ms"},
                                       {"TIDEGATE_TOPO_FILE", "/etc/topo.json"},
@@ -65,6 +67,7 @@ TEST(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.value().debug, LogLevel::kTrace);
   EXPECT_EQ(config.value().stats_file, "/tmp/stats.jsonl");
   EXPECT_EQ(config.value().stage_bytes, std::size_t{64} << 20);
+  EXPECT_EQ(config.value().chunk_bytes, std::size_t{96} << 10);
   EXPECT_EQ(config.value().stream_bytes, std::size_t{3} << 29);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::milliseconds(500));
   EXPECT_EQ(config.value().topo_file, "/etc/topo.json");

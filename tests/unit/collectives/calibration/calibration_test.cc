@@ -10,6 +10,7 @@
 #include <string>
 
 #include "collectives/calibration/measure.h"
+#include "collectives/calibration/measure_paths.h"
 #include "common/machine/machine.h"
 
 namespace tidegate {
@@ -17,14 +18,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr MachineRates kRates{.copy_Bps = 5e9, .memory_Bps = 20e9, .signal_s = 3e-7};
+constexpr Calibration kMeasured{.rates = {.copy_Bps = 5e9, .memory_Bps = 20e9, .signal_s = 3e-7},
+                                .paths = {.chunk_bytes = 128 << 10, .stream_bytes = 16 << 20}};
 
 int measurements = 0;
-MachineRates CountedRates() {
+Calibration CountedCalibration() {
   ++measurements;
-  return kRates;
+  return kMeasured;
 }
-MachineRates OtherRates() { return {.copy_Bps = 1e9, .memory_Bps = 2e9, .signal_s = 1e-6}; }
+Calibration OtherCalibration() {
+  return {.rates = {.copy_Bps = 1e9, .memory_Bps = 2e9, .signal_s = 1e-6}, .paths = {}};
+}
 
 class CacheTest : public ::testing::Test {
  public:
@@ -46,45 +50,48 @@ class CacheTest : public ::testing::Test {
 
 TEST_F(CacheTest, AMachineIsMeasuredOnce) {
   measurements = 0;
-  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
-  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
+  EXPECT_EQ(Calibrated(cache_, "a", CountedCalibration), kMeasured);
+  EXPECT_EQ(Calibrated(cache_, "a", CountedCalibration), kMeasured);
   EXPECT_EQ(measurements, 1);
-  EXPECT_EQ(CalibratedRates(cache_, "a", OtherRates), kRates);
+  EXPECT_EQ(Calibrated(cache_, "a", OtherCalibration), kMeasured);
 }
 
 TEST_F(CacheTest, AnotherMachineOrVersionIsMeasuredAnew) {
-  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
-  EXPECT_EQ(CalibratedRates(cache_, "b", OtherRates), OtherRates());
-  EXPECT_EQ(CalibratedRates(cache_, "a", OtherRates), kRates);
+  EXPECT_EQ(Calibrated(cache_, "a", CountedCalibration), kMeasured);
+  EXPECT_EQ(Calibrated(cache_, "b", OtherCalibration), OtherCalibration());
+  EXPECT_EQ(Calibrated(cache_, "a", OtherCalibration), kMeasured);
 }
 
 TEST_F(CacheTest, ASpoiltFileIsMadeAnew) {
-  EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), kRates);
+  EXPECT_EQ(Calibrated(cache_, "a", CountedCalibration), kMeasured);
   const std::filesystem::path file = OnlyFile();
   for (const char* const bad : {"", "{", "{\"tidegate_calibration\": 1}"}) {
     std::ofstream(file, std::ios::trunc) << bad;
-    EXPECT_EQ(CalibratedRates(cache_, "a", OtherRates), OtherRates()) << bad;
-    EXPECT_EQ(CalibratedRates(cache_, "a", CountedRates), OtherRates()) << "kept after: " << bad;
+    EXPECT_EQ(Calibrated(cache_, "a", OtherCalibration), OtherCalibration()) << bad;
+    EXPECT_EQ(Calibrated(cache_, "a", CountedCalibration), OtherCalibration())
+        << "kept after: " << bad;
   }
 }
 
 TEST_F(CacheTest, AFolderThatCannotBeMadeCostsOnlyTheMeasurement) {
-  EXPECT_EQ(CalibratedRates("/proc/none/cache", "a", CountedRates), kRates);
-  EXPECT_EQ(CalibratedRates("", "a", CountedRates), kRates);
+  EXPECT_EQ(Calibrated("/proc/none/cache", "a", CountedCalibration), kMeasured);
+  EXPECT_EQ(Calibrated("", "a", CountedCalibration), kMeasured);
 }
 
 TEST(CalibrationTest, IsReadBackAsWritten) {
-  EXPECT_EQ(ParseCalibration(FormatCalibration("a", kRates), "a").value(), kRates);
+  EXPECT_EQ(ParseCalibration(FormatCalibration("a", kMeasured), "a").value(), kMeasured);
 }
 
 TEST(CalibrationTest, AbsurdFiguresAreRefusedByName) {
-  const auto complaint = [](MachineRates rates) {
-    return ParseCalibration(FormatCalibration("a", rates), "a").status().message();
+  const auto complaint = [](MachineRates rates, DataPaths paths = {}) {
+    return ParseCalibration(FormatCalibration("a", {rates, paths}), "a").status().message();
   };
+  EXPECT_THAT(complaint({}, {.chunk_bytes = 5}), HasSubstr("$.chunk_bytes"));
+  EXPECT_THAT(complaint({}, {.stream_bytes = std::size_t{1} << 50}), HasSubstr("$.stream_bytes"));
   EXPECT_THAT(complaint({.copy_Bps = 0}), HasSubstr("$.copy_Bps: is outside"));
   EXPECT_THAT(complaint({.memory_Bps = 1e20}), HasSubstr("$.memory_Bps: is outside"));
   EXPECT_THAT(complaint({.signal_s = -1}), HasSubstr("$.signal_s: is outside"));
-  EXPECT_THAT(ParseCalibration(FormatCalibration("b", kRates), "a").status().message(),
+  EXPECT_THAT(ParseCalibration(FormatCalibration("b", kMeasured), "a").status().message(),
               HasSubstr("of another machine than \"a\""));
 }
 
@@ -107,6 +114,16 @@ TEST(MeasureTest, FindsPlausibleRates) {
   EXPECT_LT(rates.signal_s, 1);
 }
 
+TEST(MeasureTest, FindsDataPathsThatTheStageCanServe) {
+  const DataPaths paths = MeasureDataPaths(2);
+  EXPECT_GE(paths.chunk_bytes, std::size_t{64} << 10);
+  EXPECT_LE(paths.chunk_bytes, std::size_t{512} << 10);
+  EXPECT_GE(paths.stream_bytes, std::size_t{2} << 20);
+  EXPECT_LE(paths.stream_bytes, std::size_t{64} << 20);
+}
+
+TEST(MeasureTest, OneCoreHasNobodyToExchangeWith) { EXPECT_EQ(MeasureDataPaths(1), DataPaths()); }
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(MeasureTest, WithoutMemoryOrThreadsTheDeclaredRatesStay) {
   const auto measure_in = [](rlim_t bytes) {
@@ -114,6 +131,7 @@ TEST(MeasureTest, WithoutMemoryOrThreadsTheDeclaredRatesStay) {
     if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
     // 16 stacks of 8 MiB and 128 MiB of buffers do not fit.
     const MachineRates rates = MeasureMachine(16, 1);
+    static_cast<void>(MeasureDataPaths(16));
     _exit(rates.copy_Bps > 0 && rates.signal_s > 0 ? 0 : 1);
   };
   for (const rlim_t mebibytes : {16, 40, 100, 200})

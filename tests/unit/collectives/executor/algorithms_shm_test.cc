@@ -28,7 +28,8 @@ using testing::PlacementsOf;
 /// Runs one operation of `rank` to its end.
 void RunToEnd(ShmTransport& transport, Execution& execution, const CollectiveRequest& request,
               const Schedule& schedule, std::uint64_t sequence) {
-  PreparedCall call = Prepare(request, schedule, sequence, kTestStageBytes, 1 << 30);
+  PreparedCall call =
+      Prepare(request, schedule, sequence, kTestStageBytes, DataPaths{kTestStageBytes, 1 << 30});
   const Status started = execution.Start(Bind(call));
   ASSERT_TRUE(started.ok()) << started.message();
   ASSERT_TRUE(SleepUntil(transport, [&] {

@@ -34,7 +34,7 @@ class DisagreementTest : public ::testing::Test {
     static const testing::AlgorithmTable table = testing::AlgorithmTable::Default();
     const Algorithm* algorithm = table.Choose(Collective::kAllGather, MessageBytes(request));
     schedule_ = (*algorithm)({.rank = 0, .ranks = kRanks, .root = 0});
-    call_ = Prepare(request, schedule_, sequence, kStageBytes, 1 << 30);
+    call_ = Prepare(request, schedule_, sequence, kStageBytes, DataPaths{kStageBytes, 1 << 30});
     ASSERT_TRUE(execution_.Start(Bind(call_)).ok());
     const Result<Execution::Outcome> outcome = execution_.Advance();
     ASSERT_TRUE(outcome.ok()) << outcome.status().message();

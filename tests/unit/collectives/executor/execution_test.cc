@@ -85,7 +85,7 @@ class MismatchTest : public ::testing::Test {
     memory_[i] = std::make_unique<CaseMemory>(test_case);
     const CollectiveRequest request = memory_[i]->RequestFor(rank);
     schedules_[i] = algorithm({.rank = rank, .ranks = 2, .root = std::max(0, request.root)});
-    calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, 1 << 30);
+    calls_[i] = Prepare(request, schedules_[i], 1, kStageBytes, DataPaths{kStageBytes, 1 << 30});
     const Status started = executions_[i].Start(Bind(calls_[i]));
     if (!started.ok()) return started;
     return executions_[i].Advance();

@@ -53,7 +53,7 @@ class Group {
     for (; run.call < kCalls; ++run.call, run.started = false, any = true) {
       if (!run.started) {
         run.prepared = Prepare(run.requests[run.call], run.schedules[run.call], run.call + 1,
-                               kStageBytes, 1 << 30);
+                               kStageBytes, DataPaths{kStageBytes, 1 << 30});
         EXPECT_TRUE(run.execution.Start(Bind(run.prepared)).ok());
         run.started = true;
         any = true;

@@ -51,8 +51,9 @@ class Adversary {
                                                      .ranks = ranks_,
                                                      .root = std::max(request.root, 0),
                                                      .placement = placement_}));
-        running[rank] = std::make_unique<PreparedCall>(
-            Prepare(request, *schedules[rank], next[rank] + 1, stage_bytes_, 1 << 30));
+        running[rank] =
+            std::make_unique<PreparedCall>(Prepare(request, *schedules[rank], next[rank] + 1,
+                                                   stage_bytes_, DataPaths{stage_bytes_, 1 << 30}));
         const Status started = executions_[rank].Start(Bind(*running[rank]));
         if (!started.ok()) return started.message();
       }

@@ -1,0 +1,187 @@
+#include "collectives/calibration/measure_paths.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "collectives/kernels/copy.h"
+#include "common/clock.h"
+#include "common/machine/machine.h"
+
+namespace tidegate {
+namespace {
+
+constexpr int kRounds = 5;
+constexpr int kLeastRounds = 3;
+/// On a busy machine an exchange may take many time slices, and tells nothing.
+constexpr Nanoseconds kBudget = std::chrono::milliseconds(400);
+constexpr std::size_t kChunks[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10};
+constexpr std::size_t kLongestChunk = std::size_t{512} << 10;
+/// Sizes of the output at which plain and streaming stores are compared, and the one at which
+/// chunks are.
+constexpr std::size_t kSizes[] = {2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20};
+constexpr std::size_t kSizeForChunks = std::size_t{16} << 20;
+constexpr std::size_t kLongest = std::size_t{32} << 20;
+/// Two inputs, outputs and stages.
+constexpr std::size_t kAllBytes = 2 * (kLongest / 2 + kLongest + 2 * kLongestChunk);
+constexpr std::uint64_t kShareOfMemory = 8;
+/// Of the declared time that another choice must save.
+constexpr double kWorthwhile = 0.03;
+
+struct Trial {
+  std::size_t bytes;
+  std::size_t chunk;
+  bool streams;
+  std::vector<double> seconds = {};
+
+  /// REQUIRES: seconds.
+  double Median() {
+    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    return *middle;
+  }
+};
+
+/// Memory and progress of one of the two threads.
+struct Side {
+  std::unique_ptr<std::byte[]> input;
+  std::unique_ptr<std::byte[]> output;
+  std::unique_ptr<std::byte[]> stage;  ///< Two slots.
+  alignas(64) std::atomic<std::uint64_t> staged{0};
+  alignas(64) std::atomic<std::uint64_t> read{0};
+  alignas(64) std::atomic<std::uint64_t> met{0};
+
+  bool Allocate() {
+    input.reset(new (std::nothrow) std::byte[kLongest / 2]);
+    output.reset(new (std::nothrow) std::byte[kLongest]);
+    stage.reset(new (std::nothrow) std::byte[2 * kLongestChunk]);
+    if (input == nullptr || output == nullptr || stage == nullptr) return false;
+    std::memset(input.get(), 1, kLongest / 2);
+    std::memset(output.get(), 2, kLongest);
+    std::memset(stage.get(), 3, 2 * kLongestChunk);
+    return true;
+  }
+};
+
+void Await(const std::atomic<std::uint64_t>& word, std::uint64_t value) {
+  for (int spins = 0; word.load(std::memory_order_acquire) < value; ++spins)
+    if (spins % 100 == 99) std::this_thread::yield();
+}
+
+/// One all-gather of two ranks as `mine` sees it; `count` goes up by one a chunk.
+void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::uint64_t& count) {
+  const std::size_t half = trial.bytes / 2;
+  std::byte* const own = mine.output.get() + (is_first ? 0 : half);
+  std::byte* const others = mine.output.get() + (is_first ? half : 0);
+  const auto write = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (trial.streams) {
+      StreamingCopy(to, from, bytes);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+  };
+  for (std::size_t at = 0; at < half; at += trial.chunk) {
+    const std::size_t bytes = std::min(trial.chunk, half - at);
+    const std::size_t slot = count % 2 * kLongestChunk;
+    if (count >= 2) Await(other.read, count - 1);
+    std::memcpy(mine.stage.get() + slot, mine.input.get() + at, bytes);
+    ++count;
+    mine.staged.store(count, std::memory_order_release);
+    write(own + at, mine.input.get() + at, bytes);
+    Await(other.staged, count);
+    write(others + at, other.stage.get() + slot, bytes);
+    mine.read.store(count, std::memory_order_release);
+  }
+}
+
+/// Both threads are here for the `number`th time.
+void Meet(Side& mine, const Side& other, std::uint64_t number) {
+  mine.met.store(number, std::memory_order_release);
+  Await(other.met, number);
+}
+
+/// Fills in the seconds of all trials; false where there is no second thread or no memory, or they
+/// take too long.
+bool Run(std::span<Trial> trials) {
+  if (AvailableMemory() / kShareOfMemory < kAllBytes) return false;
+  Side sides[2];
+  if (!sides[0].Allocate() || !sides[1].Allocate()) return false;
+  std::uint64_t meetings[2] = {};
+  std::atomic<bool> late{false};  // Written before a meeting, read after it.
+  const TimePoint end = SteadyClock().Now() + kBudget;
+  const auto work = [&](int number) {
+    std::uint64_t count = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      for (Trial& trial : trials) {
+        if (number == 0) late.store(SteadyClock().Now() >= end, std::memory_order_relaxed);
+        Meet(sides[number], sides[1 - number], ++meetings[number]);
+        if (late.load(std::memory_order_relaxed)) return;
+        const TimePoint start = SteadyClock().Now();
+        Exchange(trial, sides[number], sides[1 - number], number == 0, count);
+        if (number == 0)
+          trial.seconds.push_back(
+              std::chrono::duration<double>(SteadyClock().Now() - start).count());
+      }
+    }
+  };
+  try {
+    const std::jthread second(work, 1);
+    work(0);
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return trials.back().seconds.size() >= kLeastRounds;
+}
+
+/// The chunk with which the better kind of store takes least.
+std::size_t BestChunk(std::size_t declared) {
+  std::vector<Trial> trials;
+  for (const std::size_t chunk : kChunks)
+    for (const bool streams : {false, true}) trials.push_back({kSizeForChunks, chunk, streams});
+  if (!Run(trials)) return declared;
+  const auto seconds_of = [&](std::size_t chunk) {
+    double least = 1e9;
+    for (Trial& trial : trials)
+      if (trial.chunk == chunk) least = std::min(least, trial.Median());
+    return least;
+  };
+  const std::size_t best = *std::ranges::min_element(kChunks, {}, seconds_of);
+  return seconds_of(best) < (1 - kWorthwhile) * seconds_of(declared) ? best : declared;
+}
+
+/// The size from which on streaming stores are not slower.
+std::size_t Crossover(std::size_t chunk, std::size_t declared) {
+  std::vector<Trial> trials;
+  for (const std::size_t bytes : kSizes)
+    for (const bool streams : {false, true}) trials.push_back({bytes, chunk, streams});
+  if (!Run(trials)) return declared;
+  std::size_t crossover = 2 * kLongest;
+  for (std::size_t i = trials.size(); i >= 2; i -= 2) {
+    const double plain = trials[i - 2].Median();
+    const double streaming = trials[i - 1].Median();
+    // Where nothing speaks for either it is as declared.
+    const double allowance = trials[i - 2].bytes >= declared ? kWorthwhile : -kWorthwhile;
+    if (streaming > (1 + allowance) * plain) break;
+    crossover = trials[i - 2].bytes;
+  }
+  return crossover;
+}
+
+}  // namespace
+
+DataPaths MeasureDataPaths(int cores) {
+  DataPaths paths;
+  if (cores < 2) return paths;
+  paths.chunk_bytes = BestChunk(paths.chunk_bytes);
+  paths.stream_bytes = Crossover(paths.chunk_bytes, paths.stream_bytes);
+  return paths;
+}
+
+}  // namespace tidegate
