@@ -3,7 +3,8 @@
 #   TORCH=2.14.1   another torch, in an environment of its own (.venv-2.14.1); it has CUDA, 6 GB
 #   VERSIONS=...   the torch versions of test-versions (2.11.0 2.13.0 2.14.1 2.15.0)
 #   PYTHON=...     the interpreter that .venv is made from
-#   BENCH=...      arguments of bench-node and bench-peers: 'all_gather --sizes 8K,1M --ranks 2'
+#   BENCH=...      arguments of bench-node and bench-peers: 'all_gather --sizes 8K,1M --ranks 2';
+#                  of bench-micro: what names must match, 'reduce/AVX3/bfloat16'
 #   JOBS=4         parallel compilations (a file with torch headers takes 1 GB)
 #   V=1            show the output of every step
 
@@ -14,11 +15,12 @@ SHELL = bash
 
 .DEFAULT_GOAL = help
 .PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench \
-        bench-node bench-peers bench-docs lint format clean
+        bench-node bench-peers bench-docs bench-micro instructions instructions-record lint format \
+        clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
-	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
+	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-19s %s\n' "$$name" "$$what"; done
 
 build: ## a .venv in which any script can use the backend
 	@scripts/setup.sh
@@ -62,6 +64,15 @@ bench-peers: ## the same next to Open MPI and MPICH, where they are installed
 
 bench-docs: ## measure anew and write the tables of docs/benchmarks (half an hour)
 	@scripts/bench_docs.sh $(BENCH)
+
+bench-micro: ## kernels, barrier and executor by themselves, by google-benchmark (BENCH=filter)
+	@scripts/bench_micro.sh $(BENCH)
+
+instructions: ## instructions of kernels, executor and preparation against the recorded budget
+	@scripts/instructions.sh
+
+instructions-record: ## the budget anew, after a change that is worth its instructions
+	@scripts/instructions.sh --record
 
 lint: ## ruff, clang-format, clang-tidy, mypy and the stub of the shim
 	@scripts/lint.sh

@@ -19,6 +19,7 @@ scripts/unit.sh release
 scripts/unit.sh asan "${asan_slice[@]}"
 scripts/unit.sh tsan "${tsan_slice[@]}"
 scripts/fuzz.sh "$fuzz_seconds"
+[ "${1:-}" != all ] || scripts/instructions.sh
 
 suites=()
 for suite in tests/python tests/conformance tests/integration tests/faults tests/upstream tests/gpu; do
