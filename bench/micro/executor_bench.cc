@@ -6,6 +6,7 @@
 
 #include "bench/micro/stepped_group.h"
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/calibration/data_paths.h"
 #include "collectives/executor/execution.h"
 #include "collectives/transport/loopback/loopback.h"
 #include "common/check.h"
@@ -54,7 +55,7 @@ void BarrierOfThreads(benchmark::State& state) {
   std::uint64_t sequence = 0;
   for ([[maybe_unused]] auto _ : state) {
     const PreparedCall call =
-        Prepare(request, schedule, ++sequence, std::size_t{1} << 20, std::size_t{1} << 40);
+        Prepare(request, schedule, ++sequence, std::size_t{1} << 20, DataPaths());
     TIDEGATE_CHECK(execution.Start(Bind(call)).ok());
     while (execution.Advance().value() == Execution::Outcome::kBlocked) std::this_thread::yield();
   }

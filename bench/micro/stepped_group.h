@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/calibration/data_paths.h"
 #include "collectives/executor/execution.h"
 #include "collectives/executor/request.h"
 #include "collectives/prepared_call.h"
@@ -53,7 +54,7 @@ class SteppedGroup {
       const int ranks = static_cast<int>(requests_.size());
       TIDEGATE_CHECK(CheckRequest(requests_[rank], static_cast<int>(rank), ranks).ok());
       calls_.push_back(tidegate::Prepare(requests_[rank], schedules_[rank], sequence_, kStageBytes,
-                                         /*stream_bytes=*/std::size_t{1} << 40));
+                                         DataPaths()));
     }
   }
 
