@@ -114,6 +114,36 @@ Exchange SegmentedFarFirstOfNodes(const Placement& placement, int rank) {
                                    placement.nodes_per_switch());
 }
 
+/// Times of a circle, so that the 255 pairs of progress words that a rank has suffice forwards.
+/// Backwards that is so among up to 51 nodes of eight: more turns together lose the nodes' step, so
+/// that among more it takes up to 640, for which no transport has room yet (docs/scale.md).
+constexpr int kCircleTimes = 127;
+constexpr int kCircleBackPairs = 640;
+/// The fewest of which a node of eight spares enough copies to keep its wire busy meanwhile.
+constexpr int kCircleReaders = 2;
+
+int SwitchesOf(const Placement& placement) {
+  return placement.nodes_per_switch() > 1 ? placement.nodes() / placement.nodes_per_switch() : 1;
+}
+
+/// Forwards a message is waited for eight turns after its sending, so that the next ones are on
+/// their way by then: at 400 GB/s some 2 MB.
+Exchange CircleOfNodes(const Placement& placement, int rank) {
+  return CircleExchange(placement.node_of(rank), placement.nodes(),
+                        {.groups = SwitchesOf(placement),
+                         .most_times = kCircleTimes,
+                         .wire_flight = 8,
+                         .node_flight = 2});
+}
+
+Exchange BackCircleOfNodes(const Placement& placement, int rank) {
+  const int readers_deep =
+      (placement.ranks_on_largest_node() - 1 + kCircleReaders - 1) / kCircleReaders;
+  return CircleExchange(placement.node_of(rank), placement.nodes(),
+                        {.groups = SwitchesOf(placement),
+                         .most_times = std::max(1, kCircleBackPairs / (1 + readers_deep) - 1)});
+}
+
 std::vector<NamedAlgorithm> MakeAll() {
   struct NamedExchange {
     const char* name;
@@ -137,27 +167,29 @@ std::vector<NamedAlgorithm> MakeAll() {
               return ColumnFlow(placement, rank, make(placement, rank));
             });
   }
-  // Backwards a carrier has three readers, so that of seven ranks only three copy what they give
-  // into their stage; and smaller segments, because chunks follow each other less closely.
-  struct Segmented {
+  // Backwards a carrier has few readers, so that of seven ranks only these copy what they give into
+  // their stage; and segments are smaller, because chunks follow each other less closely.
+  struct Chained {
     const char* name;
     NodeExchange make;
     NodeExchange make_back;
+    int readers;
   };
-  for (const Segmented& segmented :
-       {Segmented{"column_segmented_bruck", OfNodes<SegmentedBruckExchange<16>>,
-                  OfNodes<SegmentedBruckExchange<32>>},
-        Segmented{"column_segmented_far_first", SegmentedFarFirstOfNodes,
-                  SegmentedFarFirstOfNodes}}) {
-    const auto [name, make, make_back] = segmented;
+  for (const Chained& chained :
+       {Chained{"column_segmented_bruck", OfNodes<SegmentedBruckExchange<16>>,
+                OfNodes<SegmentedBruckExchange<32>>, 3},
+        Chained{"column_segmented_far_first", SegmentedFarFirstOfNodes, SegmentedFarFirstOfNodes,
+                3},
+        Chained{"column_circle", CircleOfNodes, BackCircleOfNodes, kCircleReaders}}) {
+    const auto [name, make, make_back, readers] = chained;
     AddFlow(
         all, name, OnSeveralNodes,
         [make](const Placement& placement, int rank) {
           return ColumnFlow(placement, rank, make(placement, rank));
         },
         /*in_one_pass=*/false,
-        [make_back](const Placement& placement, int rank) {
-          return ColumnFlow(placement, rank, make_back(placement, rank), /*readers=*/3);
+        [make_back, readers](const Placement& placement, int rank) {
+          return ColumnFlow(placement, rank, make_back(placement, rank), readers);
         });
   }
   for (const NamedExchange& exchange : exchanges) {

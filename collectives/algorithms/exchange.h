@@ -26,6 +26,13 @@ struct Exchange {
   std::vector<ExchangeStep> steps = {};
   /// Run backwards, the times for which the last partial sum waits for the others.
   int longest_stay = 1;
+  int wire_flight = 1;  ///< Forwards: times from sending a message to waiting for it,
+  int node_flight = 1;  ///< and from offering what came inside the node to reading it there.
+  /// Steps of one time share their progress words: told of as one, when the last is done.
+  bool shares_words = false;
+  /// Run backwards, after how many steps what was staged inside a node for one of them makes room;
+  /// 0: never. Only where each step moves one block.
+  int back_window = 0;
 };
 using ExchangeMaker = Exchange (*)(int me, int members);
 
@@ -51,6 +58,24 @@ template <int kSegments>
 Exchange SegmentedBruckExchange(int me, int members);
 /// The same of far first among groups, of at most 1/32.
 Exchange SegmentedFarFirstExchange(int me, int members, int group);
+/// How a circle exchange goes on at once; what suits it depends on the direction.
+struct CircleOptions {
+  int groups = 1;       ///< Of equally many consecutive members, such as those below one switch.
+  int most_times = 0;   ///< As many steps are taken together as it takes to need no more; 0: one.
+  int wire_flight = 1;  ///< At most,
+  int node_flight = 1;  ///< in the same way.
+};
+/// Everybody to everybody one by one, in turns in which each member sends one block and gets one:
+/// alpha + (m-1) s beta, and at the same time no two send to the same member.
+///
+/// In groups each block enters each other group once: from its owner to the member of its place
+/// there, which hands it to the others of the group. Inside a group of k the turns are those of a
+/// tournament by the circle method: in turn t, place j has to do with place t - j modulo k. Where
+/// that is j itself, it uses the turn for a block of another group; so at most two members of a
+/// group send out of it at once, however thin the way between groups. The last round has no such
+/// block and goes by distances, so that all are busy in every turn. T. P. Kirkman, Cambridge and
+/// Dublin Mathematical Journal 2, 1847.
+Exchange CircleExchange(int me, int members, const CircleOptions& options);
 /// Pairs at distances 1, 2, 4, ...: as Bruck's, without wrapping around; powers of two only.
 /// Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005.
 Exchange RecursiveDoublingExchange(int me, int members);

@@ -27,7 +27,8 @@ struct Hop {
     kWire,  ///< The sender puts the blocks into the receiver's stage.
   };
 
-  int time = 0;  ///< Sent at this time, received at the next.
+  int time = 0;    ///< Sent at this time,
+  int flight = 1;  ///< and received so many times later; backwards: read at the next.
   int peer = 0;
   Medium medium = Medium::kNode;
   /// Names the hop in waits: a rank tells its peers when it has sent all hops of an id, and when it
@@ -37,6 +38,14 @@ struct Hop {
   int slot = 0;
   /// The same where the flow runs backwards, and the receiver sends.
   int back_slot = 0;
+  /// The id of the hop to the same peer that lay at back_slot before, where that is not this one's
+  /// own: of this chunk, if it `is_of_chunk`, else of the one before it in the slot.
+  struct Before {
+    int id = -1;
+    bool is_of_chunk = false;
+    bool operator==(const Before&) const = default;
+  };
+  Before back_before = {};
   /// The receiver passes none of the blocks on: backwards it sends its plain input.
   bool leaf = false;
   std::vector<BlockRun> blocks = {};
@@ -48,7 +57,7 @@ struct Hop {
 /// all-reduce (lower.h).
 ///
 /// Rules, which the verifier holds every lowered flow to: each wanted block is received once; what
-/// is sent at time t was owned or received by hops sent before t; at most one hop of one id and
+/// is sent at time t was owned or received by then; at most one hop of one id and
 /// time for each pair of ranks; slots of hops that a rank's stage serves at once are disjoint.
 struct Flow {
   std::string name;
@@ -65,6 +74,8 @@ struct Flow {
   /// Iterations between chunks when run backwards: a partial sum stays in its slot until the last
   /// reduction that reads it, which must be over when the slot's turn comes again.
   int back_period = 1;
+  /// The same forwards: what is sent stays in its slot for the time of its flights.
+  int period = 1;
 
   std::vector<Hop> receives = {};
   std::vector<Hop> sends = {};

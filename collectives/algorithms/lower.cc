@@ -1,5 +1,6 @@
 #include "collectives/algorithms/lower.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "collectives/algorithms/lowering.h"
@@ -18,7 +19,7 @@ Slice OutputBlock(int block) { return Output(block); }
 
 Schedule Spread(const Flow& flow, Collective collective) {
   ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
-  builder.Root(flow.root).SubSlots(flow.slots).Parts(flow.parts);
+  builder.Root(flow.root).SubSlots(flow.slots).Parts(flow.parts).Period(flow.period);
   const bool gathers = collective == Collective::kAllGather;
   const lowering::Frame frame{.source = gathers ? TheInput : InputBlocks, .copies_own = gathers};
   lowering::WriteSpread(flow, frame, builder);
@@ -35,7 +36,9 @@ Schedule Collect(const Flow& flow, Collective collective) {
 
 Schedule CollectAndSpread(const Flow& back, const Flow& forth) {
   ScheduleBuilder builder(forth.name, Collective::kAllReduce, forth.rank, forth.ranks);
-  builder.SubSlots(back.back_slots + forth.slots).Parts(forth.ranks).Period(back.back_period);
+  builder.SubSlots(back.back_slots + forth.slots)
+      .Parts(forth.ranks)
+      .Period(std::max(back.back_period, forth.period));
   TIDEGATE_CHECK(forth.own == std::vector<int>{forth.rank} && back.own == forth.own);
   lowering::WriteCollect(back, InputBlocks, OutputBlock, builder);
   const lowering::Frame frame{

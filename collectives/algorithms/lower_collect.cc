@@ -1,6 +1,7 @@
 // Flows backwards: every hop in the reverse order of its time, with a reduction where it branched.
 
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "collectives/algorithms/lowering.h"
@@ -92,7 +93,9 @@ class Collector {
     builder_.Lag(flow_.times - hop.time - 1);
     const std::vector<BlockRun> runs = Split(hop.blocks);
     for (const BlockRun& run : runs) WaitForChildren(run, i);
-    builder_.Wait(hop.peer, ReadMark(hop), ExtentOf(hop, Buffer::kInput), kPreviousInSlot);
+    const int before = hop.back_before.id >= 0 ? hop.back_before.id : hop.id;
+    builder_.Wait(hop.peer, 2 * before + 1, ExtentOf(hop, Buffer::kInput),
+                  hop.back_before.is_of_chunk ? 0 : kPreviousInSlot);
     ForEachRun(runs, [&](const BlockRun& run, int position) {
       const Slice stage =
           OfStage(is_wire ? hop.peer : flow_.rank, hop.back_slot + position, run.count);
@@ -147,6 +150,7 @@ class Collector {
     for (const int block : flow_.own) received_at[block] = -1;
     std::map<int, int> last_use_of_id;
     for (const Hop* child : children_) {
+      if (child->back_before.id >= 0) makes_room_.insert(child->id);
       int& last_use = last_use_of_id.try_emplace(child->id, flow_.times).first->second;
       ForEachBlock(*child, [&](int block) {
         const auto received = received_at.find(block);
@@ -160,7 +164,8 @@ class Collector {
   void SignalReadAt(int time) {
     const auto ids = ids_last_used_at_.find(time);
     if (ids == ids_last_used_at_.end()) return;
-    for (const int id : ids->second) builder_.Signal(2 * id + 1, kLongestBlock, -kPreviousInSlot);
+    for (const int id : ids->second)
+      builder_.Signal(2 * id + 1, kLongestBlock, makes_room_.contains(id) ? 0 : -kPreviousInSlot);
   }
 
   const Flow& flow_;
@@ -174,6 +179,7 @@ class Collector {
   /// The ids of the children whose blocks are last read at a time: what hops of one id have in
   /// common is their signal.
   std::map<int, std::vector<int>> ids_last_used_at_;
+  std::set<int> makes_room_;  ///< Ids of children for whose room others wait in the same chunk.
   static constexpr std::size_t kNever = ~std::size_t{0};
   std::vector<std::size_t> waited_at_;  ///< The step that last waited for each child.
 };

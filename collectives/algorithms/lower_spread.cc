@@ -79,11 +79,11 @@ class Spreader {
     std::map<std::pair<int, int>, std::vector<std::size_t>> arrivals;  // By time and slot.
     for (std::size_t i = 0; i < receives_.size(); ++i)
       if (receives_[i]->medium == Medium::kWire)
-        arrivals[{receives_[i]->time, receives_[i]->slot}].push_back(i);
+        arrivals[{receives_[i]->time + receives_[i]->flight, receives_[i]->slot}].push_back(i);
     for (std::size_t i = 0; i < sends_.size(); ++i) {
       const Hop& send = *sends_[i];
       if (send.medium != Medium::kNode) continue;
-      const auto found = arrivals.find({send.time - 1, send.slot});
+      const auto found = arrivals.find({send.time, send.slot});
       if (found == arrivals.end()) continue;
       for (const std::size_t receive : found->second) {
         if (receives_[receive]->blocks != send.blocks) continue;
@@ -114,12 +114,12 @@ class Spreader {
     std::unordered_map<int, int> arrived_at;
     for (const Hop* hop : receives_)
       if (hop->medium == Medium::kWire)
-        ForEachBlock(*hop, [&](int block) { arrived_at[block] = hop->time; });
+        ForEachBlock(*hop, [&](int block) { arrived_at[block] = hop->time + hop->flight; });
     is_awaited_.resize(send_groups_.size());
     for (std::size_t i = 0; i < sends_.size(); ++i)
       ForEachBlock(*sends_[i], [&](int block) {
         const auto arrived = arrived_at.find(block);
-        if (arrived != arrived_at.end() && arrived->second + 1 == sends_[i]->time)
+        if (arrived != arrived_at.end() && arrived->second == sends_[i]->time)
           is_awaited_[send_groups_.NumberOf(i)] = true;
       });
   }
@@ -167,7 +167,7 @@ class Spreader {
     for (std::size_t i = 0; i < receives_.size(); ++i) {
       const Hop& hop = *receives_[i];
       if (hop.medium != medium) continue;
-      Lag(hop.time + 1);
+      Lag(hop.time + hop.flight);
       Wait(hop.peer, SentMark(hop), ExtentOf(hop, Buffer::kOutput));
       if (receive_groups_.IsLast(i)) OfferArrivals(i);
       const bool is_wire = medium == Medium::kWire;
@@ -192,12 +192,13 @@ class Spreader {
     for (std::size_t i = 0; i < receives_.size(); ++i) {
       if (!IsAnyReadByNode(i)) continue;
       const Hop& hop = *receives_[i];
-      Lag(hop.time + 2);
+      const std::size_t relay = relays_of_group_[receive_groups_.NumberOf(i)].front();
+      Lag(sends_[relay]->time + sends_[relay]->flight);
       const Hop* waited = nullptr;
-      for (const std::size_t relay : relays_of_[i]) {
-        if (waited != nullptr && waited->id == sends_[relay]->id) continue;
-        waited = sends_[relay];
-        WaitForReaders(relay, 0, -kPreviousInSlot);
+      for (const std::size_t send : relays_of_[i]) {
+        if (waited != nullptr && waited->id == sends_[send]->id) continue;
+        waited = sends_[send];
+        WaitForReaders(send, 0, -kPreviousInSlot);
       }
       if (receive_groups_.IsLast(i)) SignalRead(hop);
     }

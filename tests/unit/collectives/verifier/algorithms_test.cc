@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -76,6 +77,45 @@ TEST(VerifiedColumnsTest, ChainsOfReadersAreRightBackwards) {
       }
     }
   }
+}
+
+/// Where there are more nodes than what is staged backwards has room for, and turns share words.
+TEST(VerifiedColumnsTest, CirclesAreRightWhereSubSlotsAreUsedAgain) {
+  const std::vector<int> uneven_nodes = {0, 0, 1, 2, 2, 2, 3, 4, 5, 5, 6, 7, 8};
+  const Placement uneven = Placement::Make(uneven_nodes).value();
+  struct Case {
+    Placement placement;
+    int groups;
+  };
+  for (const auto& [placement, groups] :
+       {Case{Placement::Block(7, 3), 1}, Case{uneven, 1}, Case{uneven, 3},
+        Case{Placement::Block(12, 2), 2}, Case{Placement::Block(16, 2), 4}}) {
+    for (const int most_times : {0, 5}) {
+      const auto circle = [&](int rank, int flight) {
+        return CircleExchange(placement.node_of(rank), placement.nodes(),
+                              {.groups = groups,
+                               .most_times = most_times,
+                               .wire_flight = flight,
+                               .node_flight = std::min(flight, 2)});
+      };
+      const auto forth = [&](int rank) { return ColumnFlow(placement, rank, circle(rank, 8)); };
+      const auto back = [&](int rank) { return ColumnFlow(placement, rank, circle(rank, 1), 2); };
+      for (const Collective collective :
+           {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+        const auto schedule_of = [&](int rank) {
+          if (collective == Collective::kAllGather) return Spread(forth(rank), collective);
+          if (collective == Collective::kReduceScatter) return Collect(back(rank), collective);
+          return CollectAndSpread(back(rank), forth(rank));
+        };
+        const Result<Report> report = VerifyThoroughly(collective, placement, 0, schedule_of);
+        EXPECT_TRUE(report.ok()) << NameOf(collective) << ", " << placement.nodes() << " nodes in "
+                                 << groups << " groups: " << report.status().message();
+      }
+    }
+  }
+  // Of 11 arrivals there are four in a mate's part of the stage, and the mate's own block.
+  const Placement pairs = Placement::Block(12, 2);
+  EXPECT_EQ(ColumnFlow(pairs, 0, CircleExchange(0, 12, {}), 2).back_slots, 11 + 1 + 4);
 }
 
 TEST(VerifiedAllToAllTest, ByColumnsIsRightForEqualBlocksAlone) {

@@ -91,6 +91,15 @@ INSTANTIATE_TEST_SUITE_P(Columns, LargeSymmetryTest,
                          ::testing::Values("column_bruck", "column_far_first", "column_ring",
                                            "column_segmented_bruck"));
 
+TEST(VerifierSymmetryTest, ProvesCirclesBelowSwitches) {
+  const Placement placement = Placement::Block(64, 4).WithSwitches(16);
+  for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+    const Result<Report> report = VerifyOn(placement, collective, "column_circle", 64, 2);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    for (const std::int64_t bytes : report.value().enters) ASSERT_EQ(bytes, 63 * 4 * 5 * kChunk);
+  }
+}
+
 TEST(VerifierSymmetryTest, RejectsSchedulesThatDoNotMoveWithTheirRanks) {
   const Placement placement = Placement::Block(4, 2);
   EXPECT_THAT(
