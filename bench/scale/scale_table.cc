@@ -1,9 +1,11 @@
 // Prints the table of docs/scale.md: all-gather and reduce-scatter, column first against a flat
 // ring, on clusters that nobody here has.
 //
-//   tidegate_scale [--only CLUSTER] [--coll COLLECTIVE] [RANKS ...] > table.md
+//   tidegate_scale [--only CLUSTER] [--coll COLLECTIVE] [--algo ALGORITHM]
+//                  [--jitter SECONDS] [RANKS ...] > table.md
 //
-// All clusters, both collectives and 1024, 16384 and 65536 ranks where nothing is said.
+// All clusters, both collectives, the fastest algorithm and 1024, 16384 and 65536 ranks where
+// nothing is said.
 
 #include <algorithm>
 #include <chrono>
@@ -44,8 +46,8 @@ struct Totals {
 
 class Bench {
  public:
-  Bench(const Topology& topology, int orbit)
-      : topology_(topology), simulator_(Make(topology, orbit)) {}
+  Bench(const Topology& topology, int orbit, double jitter_s)
+      : topology_(topology), jitter_s_(jitter_s), simulator_(Make(topology, orbit)) {}
 
   /// The faster one of `best` and `name`, which is also added to if it is the first.
   void Try(Collective collective, const std::string& name, std::uint64_t bytes, int chunks,
@@ -67,6 +69,7 @@ class Bench {
     input.schedule = schedule;
     input.blocks = {{block}};
     input.chunk_bytes = chunk;
+    input.jitter_s = jitter_s_;
     const auto begin = std::chrono::steady_clock::now();
     Result<Simulation> result = simulator_.Run(input);
     const double wall =
@@ -95,6 +98,7 @@ class Bench {
   }
 
   const Topology& topology_;
+  const double jitter_s_;
   Simulator simulator_;
 };
 
@@ -149,7 +153,38 @@ void PrintRow(const Scenario& scenario, Collective collective, std::uint64_t byt
   std::fflush(stdout);
 }
 
-void PrintTable(int ranks, const std::string& only, const std::string& only_collective) {
+/// What is asked for; empty: all.
+struct Wanted {
+  std::string cluster;
+  std::string collective;
+  std::string algorithm;
+  double jitter_s = 0;  ///< Of column algorithms, which are then simulated rank by rank.
+};
+
+/// The fastest of all algorithms and chunkings that are tried.
+std::vector<Run> Best(Bench& bench, Collective collective, std::uint64_t bytes, int ranks,
+                      int actors, const Wanted& wanted) {
+  std::vector<Run> best;
+  const auto attempt = [&](const char* name, int chunks) {
+    if (wanted.algorithm.empty() || wanted.algorithm == name)
+      bench.Try(collective, name, bytes, chunks, best);
+  };
+  for (const char* name :
+       {"column_bruck", "column_far_first", "column_segmented_bruck", "column_segmented_far_first"})
+    for (const int chunks : {1, 2, 4, 8, 16, 32, 64})
+      if (actors * chunks <= 1 << 14) attempt(name, chunks);
+  // A message for each node: only where these are few enough to be simulated in a minute.
+  const std::int64_t messages = std::int64_t{actors} * ranks / kRanksPerNode;
+  for (const int chunks : {1, 2, 4})
+    if (messages * chunks <= std::int64_t{1} << 19) attempt("column_circle", chunks);
+  const std::uint64_t least = (messages >> 18) > 0 ? 4096 * kMiB : 1024 * kMiB;
+  const std::int64_t most = std::int64_t{1} << (actors == ranks ? 17 : 19);
+  for (const int chunks : {1, 4, 8})
+    if (bytes >= least && messages * chunks <= most) attempt("column_ring", chunks);
+  return best;
+}
+
+void PrintTable(int ranks, const Wanted& wanted) {
   std::printf("\n### %d ranks\n\n", ranks);
   std::printf(
       "| cluster | collective | S | algorithm | chunks | time | of bound | flat ring | ratio | "
@@ -157,28 +192,19 @@ void PrintTable(int ranks, const std::string& only, const std::string& only_coll
   std::map<std::tuple<std::string, Collective, std::uint64_t>, Run> rings;
   std::string notes;
   for (const Scenario& scenario : ScenariosOf(ranks)) {
-    if (!only.empty() && scenario.name != only) continue;
+    if (!wanted.cluster.empty() && scenario.name != wanted.cluster) continue;
     std::fprintf(stderr, "%d ranks, %s\n", ranks, scenario.name.c_str());
     if (!scenario.approximation.empty())
       notes += "- " + scenario.name + " is approximated: " + scenario.approximation + ".\n";
-    Bench bench(scenario.topology, scenario.orbit);
-    Bench ring_bench(scenario.ring_topology, scenario.ring_orbit);
-    const int actors = scenario.orbit == 0 ? ranks : scenario.orbit;
+    const int orbit = wanted.jitter_s > 0 ? 0 : scenario.orbit;
+    Bench bench(scenario.topology, orbit, wanted.jitter_s);
+    Bench ring_bench(scenario.ring_topology, scenario.ring_orbit, 0);
+    const int actors = orbit == 0 ? ranks : orbit;
     for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
-      if (!only_collective.empty() && NameOf(collective) != only_collective) continue;
+      if (!wanted.collective.empty() && NameOf(collective) != wanted.collective) continue;
       for (const std::uint64_t bytes : kSizes) {
-        std::vector<Run> best;
-        for (const char* name : {"column_bruck", "column_far_first", "column_segmented_bruck",
-                                 "column_segmented_far_first"})
-          for (const int chunks : {1, 2, 4, 8, 16, 32, 64})
-            if (actors * chunks <= 1 << 14) bench.Try(collective, name, bytes, chunks, best);
-        // Many messages: only where they are long, and few enough to be simulated in a minute.
-        const std::int64_t messages = std::int64_t{actors} * ranks / kRanksPerNode;
-        const std::uint64_t least = (messages >> 18) > 0 ? 4096 * kMiB : 1024 * kMiB;
-        const std::int64_t most = std::int64_t{1} << (scenario.orbit == 0 ? 17 : 19);
-        for (const int chunks : {1, 4, 8})
-          if (bytes >= least && messages * chunks <= most)
-            bench.Try(collective, "column_ring", bytes, chunks, best);
+        const std::vector<Run> best = Best(bench, collective, bytes, ranks, actors, wanted);
+        if (best.empty()) continue;
         const auto key = std::tuple(scenario.ring, collective, bytes);
         if (!rings.contains(key)) rings[key] = Ring(ring_bench, collective, bytes)[0];
         PrintRow(scenario, collective, bytes, best[0], rings[key]);
@@ -194,13 +220,17 @@ void PrintTable(int ranks, const std::string& only, const std::string& only_coll
 // What it throws ends it, with its message. NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   std::vector<int> counts;
-  std::string only;
-  std::string collective;
+  tidegate::scale::Wanted wanted;
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--only" && i + 1 < argc) {
-      only = argv[++i];
-    } else if (std::string(argv[i]) == "--coll" && i + 1 < argc) {
-      collective = argv[++i];
+    const std::string argument = argv[i];
+    if (argument == "--only" && i + 1 < argc) {
+      wanted.cluster = argv[++i];
+    } else if (argument == "--coll" && i + 1 < argc) {
+      wanted.collective = argv[++i];
+    } else if (argument == "--algo" && i + 1 < argc) {
+      wanted.algorithm = argv[++i];
+    } else if (argument == "--jitter" && i + 1 < argc) {
+      wanted.jitter_s = std::strtod(argv[++i], nullptr);
     } else {
       counts.push_back(static_cast<int>(std::strtol(argv[i], nullptr, 10)));
     }
@@ -211,7 +241,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "tidegate_scale: %d ranks; a multiple of 256, at least 512\n", ranks);
       return 2;
     }
-    tidegate::scale::PrintTable(ranks, only, collective);
+    tidegate::scale::PrintTable(ranks, wanted);
   }
   const auto& totals = tidegate::scale::totals;
   std::printf("\n%d simulations, %.3g steps, %.3g events, %.0f s: %.2g events/s.\n", totals.runs,
