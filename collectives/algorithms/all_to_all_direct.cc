@@ -20,7 +20,7 @@ Schedule AllToAllDirect(const AlgorithmInput& input) {
   for (int i = 1; i < input.ranks; ++i) {
     const int peer = (me + i) % input.ranks;
     builder.Wait(peer, kReady, Output(peer));
-    builder.Get(Output(peer), Stage(peer, SubSlotFor(peer, me)));
+    builder.Get(Output(peer), StagedFor(me, peer));
   }
   builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);
   return builder.Build();

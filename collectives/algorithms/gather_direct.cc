@@ -21,6 +21,7 @@ Schedule GatherDirect(const Placement& placement, const AlgorithmInput& input) {
   builder.Root(root).SubSlots(std::max(1, outsiders.count()));
   if (me != root) {
     const bool is_far = outsiders.Has(me);
+    builder.Staging(!is_far);
     builder.Wait(root, kConsumed, Input(0), kPreviousInSlot);
     if (is_far) {
       builder.Put(Stage(root, outsiders.NumberOf(me)), Input(0));
@@ -37,7 +38,7 @@ Schedule GatherDirect(const Placement& placement, const AlgorithmInput& input) {
     if (outsiders.Has(peer)) {
       builder.Copy(Output(peer), Stage(me, outsiders.NumberOf(peer)));
     } else {
-      builder.Get(Output(peer), Stage(peer, 0));
+      builder.Get(Output(peer), StagedInput(peer, 0, 0));
     }
   }
   builder.Signal(kConsumed, kLongestBlock, -kPreviousInSlot);

@@ -21,7 +21,12 @@ Schedule Spread(const Flow& flow, Collective collective) {
   ScheduleBuilder builder(flow.name, collective, flow.rank, flow.ranks);
   builder.Root(flow.root).SubSlots(flow.slots).Parts(flow.parts).Period(flow.period);
   const bool gathers = collective == Collective::kAllGather;
-  const lowering::Frame frame{.source = gathers ? TheInput : InputBlocks, .copies_own = gathers};
+  const auto origin = [gathers, root = flow.root](int owner, int block) {
+    if (gathers) return owner == block ? 0 : -1;
+    return owner == root ? block : -1;
+  };
+  const lowering::Frame frame{
+      .source = gathers ? TheInput : InputBlocks, .origin = origin, .copies_own = gathers};
   lowering::WriteSpread(flow, frame, builder);
   return builder.Build();
 }
@@ -43,6 +48,7 @@ Schedule CollectAndSpread(const Flow& back, const Flow& forth) {
   lowering::WriteCollect(back, InputBlocks, OutputBlock, builder);
   const lowering::Frame frame{
       .source = [](const BlockRun& run) { return lowering::OfBlocks(Buffer::kOutput, run); },
+      .origin = [](int, int) { return -1; },
       .first_mark = 2 * back.ids,
       .first_lag = back.times,
       .first_slot = back.back_slots};

@@ -33,6 +33,7 @@ class Collector {
       std::sort(children.begin(), children.end(),
                 [](const Child& a, const Child& b) { return a.hop->peer < b.hop->peer; });
     waited_at_.resize(children_.size(), kNever);
+    staging_ids_ = StagingIds(returns_, [](const Hop& hop) { return StagesInput(hop, hop.leaf); });
     FindLastUses();
   }
 
@@ -93,6 +94,7 @@ class Collector {
     builder_.Lag(flow_.times - hop.time - 1);
     const std::vector<BlockRun> runs = Split(hop.blocks);
     for (const BlockRun& run : runs) WaitForChildren(run, i);
+    builder_.Staging(StagesInput(hop, hop.leaf));
     const int before = hop.back_before.id >= 0 ? hop.back_before.id : hop.id;
     builder_.Wait(hop.peer, 2 * before + 1, ExtentOf(hop, Buffer::kInput),
                   hop.back_before.is_of_chunk ? 0 : kPreviousInSlot);
@@ -107,8 +109,10 @@ class Collector {
         builder_.Reduce(stage, OperandsOf(run), input, /*partial=*/true);
       }
     });
+    builder_.Staging(staging_ids_.contains(hop.id));
     if (return_groups_.IsLast(i))
       builder_.Signal(SentMark(hop), kLongestBlock, 0, return_groups_.Of(i).only_peer);
+    builder_.Staging(false);
     if (i + 1 == returns_.size() || returns_[i + 1]->time != hop.time) SignalReadAt(hop.time);
   }
 
@@ -131,8 +135,9 @@ class Collector {
         has_own = true;
       }
       const int owner = child.hop->medium == Medium::kNode ? child.hop->peer : flow_.rank;
-      operands.push_back({OfStage(owner, child.hop->back_slot + child.position, run.count),
-                          child.hop->leaf ? child.hop->peer : -1});
+      Slice stage = OfStage(owner, child.hop->back_slot + child.position, run.count);
+      if (StagesInput(*child.hop, child.hop->leaf)) stage.origin = run.first;
+      operands.push_back({stage, child.hop->leaf ? child.hop->peer : -1});
     }
     if (!has_own) operands.push_back(own);
     return operands;
@@ -180,6 +185,7 @@ class Collector {
   /// common is their signal.
   std::map<int, std::vector<int>> ids_last_used_at_;
   std::set<int> makes_room_;  ///< Ids of children for whose room others wait in the same chunk.
+  std::set<int> staging_ids_;
   static constexpr std::size_t kNever = ~std::size_t{0};
   std::vector<std::size_t> waited_at_;  ///< The step that last waited for each child.
 };

@@ -23,6 +23,7 @@ class Spreader {
         own_(flow.own.begin(), flow.own.end()) {
     FindRelays();
     FindAwaited();
+    staging_ids_ = StagingIds(sends_, [&](const Hop& hop) { return Stages(hop, flow_.rank); });
   }
 
   void Write() {
@@ -47,6 +48,9 @@ class Spreader {
 
  private:
   bool IsOwn(int block) const { return own_.contains(block); }
+  bool Stages(const Hop& hop, int sender) const {
+    return StagesInput(hop, frame_.origin(sender, hop.blocks.front().first) >= 0);
+  }
 
   Slice Held(const BlockRun& run) const {
     return IsOwn(run.first) ? frame_.source(run) : OfBlocks(Buffer::kOutput, run);
@@ -134,9 +138,12 @@ class Spreader {
         Move(StepKind::kPut, hop, hop.peer);
         if (send_groups_.IsLast(i)) SignalSent(hop, send_groups_.Of(i).only_peer);
       } else if (hop.peer == send_groups_.Of(i).readers.front()) {
+        builder_.Staging(Stages(hop, flow_.rank));
         WaitForReaders(i, kPreviousInSlot);
         Move(StepKind::kCopy, hop, flow_.rank);
+        builder_.Staging(staging_ids_.contains(hop.id));
         SignalSent(hop, kAllPeers);
+        builder_.Staging(false);
       }
     }
   }
@@ -172,9 +179,10 @@ class Spreader {
       if (receive_groups_.IsLast(i)) OfferArrivals(i);
       const bool is_wire = medium == Medium::kWire;
       ForEachRun(hop.blocks, [&](const BlockRun& run, int position) {
-        const Slice stage = OfStage(is_wire ? flow_.rank : hop.peer,
-                                    frame_.first_slot + hop.slot + position, run.count);
+        Slice stage = OfStage(is_wire ? flow_.rank : hop.peer,
+                              frame_.first_slot + hop.slot + position, run.count);
         const Slice output = OfBlocks(Buffer::kOutput, run);
+        if (Stages(hop, hop.peer)) stage.origin = frame_.origin(hop.peer, run.first);
         builder_.MoveWhile(is_wire ? StepKind::kCopy : StepKind::kGet, output, stage, output);
       });
       if (receive_groups_.IsLast(i) && !IsAnyReadByNode(i)) SignalRead(hop);
@@ -212,6 +220,7 @@ class Spreader {
   const HopGroups send_groups_;
   const HopGroups receive_groups_;
   const std::unordered_set<int> own_;
+  std::set<int> staging_ids_;
   std::vector<bool> is_relay_;                             ///< By send.
   std::vector<bool> is_awaited_;                           ///< By group of sends.
   std::vector<std::vector<std::size_t>> relays_of_;        ///< By receive: sends.

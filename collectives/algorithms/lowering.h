@@ -95,11 +95,30 @@ inline std::vector<const Hop*> ByTime(const std::vector<Hop>& hops, bool latest_
 /// sub-slots an earlier direction has taken already.
 struct Frame {
   std::function<Slice(const BlockRun&)> source;  ///< Of blocks that this rank owns.
-  bool copies_own = false;                       ///< To the output, because it starts elsewhere.
+  /// The input of `owner` that is `block`, -1 where it does not own it or does not read it from its
+  /// input.
+  std::function<int(int owner, int block)> origin;
+  bool copies_own = false;  ///< To the output, because it starts elsewhere.
   int first_mark = 0;
   int first_lag = 0;
   int first_slot = 0;
 };
+
+/// Whether `hop`, whose blocks are plain input of its sender if `is_plain`, is staged in the way
+/// that resident senders do without (Step::staging): slices name a single block as their origin.
+inline bool StagesInput(const Hop& hop, bool is_plain) {
+  return is_plain && hop.medium == Medium::kNode && CountOf(hop.blocks) == 1;
+}
+
+/// The ids of `hops` all of which `stages`: their signals tell of nothing else.
+template <typename Stages>
+std::set<int> StagingIds(const std::vector<const Hop*>& hops, Stages&& stages) {
+  std::set<int> ids;
+  for (const Hop* hop : hops) ids.insert(hop->id);
+  for (const Hop* hop : hops)
+    if (!stages(*hop)) ids.erase(hop->id);
+  return ids;
+}
 
 /// The blocks whose sizes tell how long a hop is: its own, where a slice can name them.
 inline Slice ExtentOf(const Hop& hop, Buffer buffer) {

@@ -31,7 +31,7 @@ Schedule ReduceTwoShot(const AlgorithmInput& input) {
   std::vector<Operand> operands;
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank != me) builder.Wait(rank, kReady, Input(me));
-    operands.push_back({rank == me ? Input(me) : Stage(rank, SubSlotFor(rank, me)), rank});
+    operands.push_back({rank == me ? Input(me) : StagedFor(me, rank), rank});
   }
   if (is_root) {
     builder.Reduce(Output(me), operands, Input(me));

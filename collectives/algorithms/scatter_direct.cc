@@ -25,7 +25,7 @@ Schedule ScatterDirect(const Placement& placement, const AlgorithmInput& input) 
   if (me != root) {
     builder.Wait(root, kReady, Output(0));
     if (placement.node_of(me) == node) {
-      builder.Get(Output(0), Stage(root, place_of(me)));
+      builder.Get(Output(0), StagedInput(root, place_of(me), me));
     } else {
       builder.Copy(Output(0), Stage(me, 0));
     }
@@ -34,6 +34,7 @@ Schedule ScatterDirect(const Placement& placement, const AlgorithmInput& input) 
   }
   for (int i = 1; i < input.ranks; ++i) {
     const int peer = (root + i) % input.ranks;
+    builder.Staging(placement.node_of(peer) == node);
     builder.Wait(peer, kConsumed, Input(peer), kPreviousInSlot);
     if (placement.node_of(peer) == node) {
       builder.Copy(Stage(me, place_of(peer)), Input(peer));
@@ -41,8 +42,9 @@ Schedule ScatterDirect(const Placement& placement, const AlgorithmInput& input) 
       builder.Put(Stage(peer, 0), Input(peer));
     }
   }
-  builder.Signal(kReady, kLongestBlock);
-  builder.Copy(Output(0), Input(me));
+  // One signal tells of what is staged and of what was put.
+  builder.Staging(placement.nodes() == 1).Signal(kReady, kLongestBlock);
+  builder.Staging(false).Copy(Output(0), Input(me));
   return builder.Build();
 }
 

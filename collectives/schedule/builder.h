@@ -45,6 +45,12 @@ class ScheduleBuilder {
     return *this;
   }
 
+  /// Steps added from here on are staging.
+  ScheduleBuilder& Staging(bool staging = true) {
+    staging_ = staging;
+    return *this;
+  }
+
   /// `extent` gives the length; it is the caller's block among the two.
   void Copy(Slice dst, Slice src) { Move(StepKind::kCopy, dst, src); }
   void Get(Slice dst, Slice src) { Move(StepKind::kGet, dst, src); }
@@ -99,6 +105,7 @@ class ScheduleBuilder {
     Step step;
     step.kind = kind;
     step.lag = lag_;
+    step.staging = staging_;
     step.extent = extent;
     return step;
   }
@@ -112,6 +119,7 @@ class ScheduleBuilder {
 
   Schedule schedule_;
   int lag_ = 0;
+  bool staging_ = false;
 };
 
 /// Offset, for waits, of the chunk that lay in the same stage slot before chunk c.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 
 #include "collectives/schedule/schedule_words.h"
 
@@ -96,7 +97,9 @@ class Checker {
     const bool marks = waits || step.kind == StepKind::kSignal;
     const bool reduces = step.kind == StepKind::kReduce;
     const bool puts = step.kind == StepKind::kPut;
+    const bool may_stage = marks || step.kind == StepKind::kCopy;
     const bool is_plain =
+        (may_stage || !step.staging) &&
         (reduces || (!step.partial && step.first_operand == 0 && step.operand_count == 0)) &&
         (marks || (step.mark == none.mark && (puts || step.peer == none.peer))) &&
         (waits || step.wait_offset == none.wait_offset) && (!marks || step.dst == none.dst) &&
@@ -106,7 +109,7 @@ class Checker {
     return "";
   }
 
-  std::string CheckMark(const Step& step) const {
+  std::string CheckMark(const Step& step) {
     if (step.peer == schedule_.rank)
       return "peer " + std::to_string(step.peer) + " is the rank itself";
     for (const std::string& wrong :
@@ -115,6 +118,12 @@ class Checker {
           OutsideText("the offset of the chunk waited for", step.wait_offset, -INT8_MAX, INT8_MAX),
           step.extent == kLongestBlock ? "" : CheckCallers("the extent", step.extent)})
       if (!wrong.empty()) return wrong;
+    if (step.kind == StepKind::kWait) return "";
+    // A resident rank raises the word at once: it must mean nothing else.
+    const auto [entry, is_new] = staging_marks_.try_emplace(step.mark, step.staging);
+    if (!is_new && entry->second != step.staging)
+      return "mark " + std::to_string(step.mark) +
+             " is signalled both for what is staged unless the rank is resident and for else";
     return "";
   }
 
@@ -123,6 +132,14 @@ class Checker {
          {CheckCallers("the extent", step.extent), CheckSlice("the destination", step.dst),
           CheckLength("the destination", step.dst, step.extent)})
       if (!wrong.empty()) return wrong;
+    if (step.staging && (step.dst.buffer != Buffer::kStage || step.dst.owner != schedule_.rank ||
+                         step.dst.count != 1 || step.src.buffer != Buffer::kInput))
+      return "unless resident: the rank copies one input into its own stage, not " +
+             SliceWord(step.src) + " into " + SliceWord(step.dst);
+    if (step.dst.origin >= 0)
+      return "the destination " + SliceWord(step.dst) +
+             " is written: only what is read has an "
+             "origin";
     if (step.dst.buffer == Buffer::kInput)
       return "the destination " + SliceWord(step.dst) + " is an input, which is only read";
     const bool is_remote = step.dst.buffer == Buffer::kStage && step.dst.owner != schedule_.rank;
@@ -190,6 +207,7 @@ class Checker {
              (is_stage ? RangeText(0, schedule_.ranks - 1) : "its own");
     if (slice.count < 1 || slice.stride < 1 || (slice.count == 1 && slice.stride != 1))
       return word + ": it needs one block, or several that ascend in steps of 1 or more";
+    if (std::string wrong = CheckOrigin(slice); !wrong.empty()) return word + ": " + wrong;
     const int there = is_stage                         ? schedule_.sub_slots
                       : slice.buffer == Buffer::kInput ? blocks_.inputs
                                                        : blocks_.outputs;
@@ -200,6 +218,18 @@ class Checker {
              "; there are " + std::to_string(there) +
              (is_stage ? " sub-slots" : " such blocks on this rank") + ", from 0";
     return "";
+  }
+
+  std::string CheckOrigin(const Slice& slice) const {
+    if (slice.origin < 0) return "";
+    if (slice.buffer != Buffer::kStage || slice.owner == schedule_.rank || slice.count != 1)
+      return "only one sub-slot of a peer's stage has an origin";
+    // The executor knows of no other block of a peer where it begins.
+    const bool is_personal = schedule_.collective == Collective::kAllToAll ||
+                             schedule_.collective == Collective::kScatter;
+    if (is_personal && slice.origin != schedule_.rank)
+      return "a rank reads only what is meant for it where it lies";
+    return OutsideText("the origin", slice.origin, 0, BlocksOf(schedule_, slice.owner).inputs - 1);
   }
 
   /// Whether `slice` has as many blocks as the extent, each of the same length.
@@ -242,6 +272,7 @@ class Checker {
 
   const Schedule& schedule_;
   const BlockCounts blocks_;
+  std::unordered_map<Mark, bool> staging_marks_;  ///< Marks signalled so far: as Step::staging.
   std::size_t next_operand_ = 0;
   std::int64_t moved_ = 0;
 };

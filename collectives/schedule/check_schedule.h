@@ -37,10 +37,12 @@ struct ScheduleFault {
 /// sub-slot of a stage, or an operand, or waits for a rank that there is not. In detail: ranks,
 /// peers, owners and contributors are of the group; slices end within the blocks and sub-slots that
 /// there are; a step's blocks are as long as those of its extent; only output and stage are
-/// written, and each kind moves what its name says; fields that a kind does not use have their
-/// defaults and operands are in the order of their steps, so that equal programs are equal values;
-/// nothing exceeds ScheduleLimits. What it leaves to the verifier, which sees all ranks: who is on
-/// whose node, deadlocks, races and the result. Cost: one look at each step and operand.
+/// written, and each kind moves what its name says; origins are inputs that their owners have, and
+/// only copies of inputs, and marks and waits, are left out by resident ranks; fields that a kind
+/// does not use have their defaults and operands are in the order of their steps, so that equal
+/// programs are equal values; nothing exceeds ScheduleLimits. What it leaves to the verifier, which
+/// sees all ranks: who is on whose node, deadlocks, races and the result. Cost: one look at each
+/// step and operand.
 std::optional<ScheduleFault> FindFault(const Schedule& schedule);
 
 /// FindFault as kInvalidArgument, naming algorithm, rank and step.

@@ -44,8 +44,10 @@ int Schedule::Marks() const {
   return marks;
 }
 
-BlockCounts BlocksOf(const Schedule& schedule) {
-  const bool is_root = schedule.rank == schedule.root;
+BlockCounts BlocksOf(const Schedule& schedule) { return BlocksOf(schedule, schedule.rank); }
+
+BlockCounts BlocksOf(const Schedule& schedule, int rank) {
+  const bool is_root = rank == schedule.root;
   switch (schedule.collective) {
     case Collective::kAllGather:
       return {1, schedule.ranks};

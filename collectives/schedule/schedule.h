@@ -44,6 +44,9 @@ struct Slice {
   std::int32_t block = 0;
   std::int32_t count = 1;
   std::int32_t stride = 1;
+  /// Of one sub-slot that is read from a peer's stage: the block of the owner's input that lies in
+  /// it (Step::staging), and that is read in its place where the owner is resident; -1: no such.
+  std::int32_t origin = -1;
 
   /// The i-th of its blocks.
   std::int32_t at(int i) const { return block + i * stride; }
@@ -53,6 +56,10 @@ struct Slice {
 inline Slice Input(int block) { return {Buffer::kInput, -1, block}; }
 inline Slice Output(int block) { return {Buffer::kOutput, -1, block}; }
 inline Slice Stage(int owner, int sub_slot) { return {Buffer::kStage, owner, sub_slot}; }
+/// What a peer staged of block `origin` of its input.
+inline Slice StagedInput(int owner, int sub_slot, int origin) {
+  return {Buffer::kStage, owner, sub_slot, 1, 1, origin};
+}
 
 enum class StepKind : std::uint8_t {
   kCopy,    ///< dst <- src, both on this rank (input, output or own stage).
@@ -83,6 +90,10 @@ struct Step {
   StepKind kind = StepKind::kCopy;
   /// Reduce: the result is not the end of it, so AVG does not divide yet.
   bool partial = false;
+  /// A copy of input into this rank's own stage, for peers whose slices name it as their origin, or
+  /// a wait or a signal that is there for such copies alone. A resident rank, whose peers can read
+  /// its inputs where they lie, does without: the signals then stand for all chunks from the start.
+  bool staging = false;
   /// Wait: the chunk waited for, relative to this step's own. Chunks below 0 need no wait.
   std::int8_t wait_offset = 0;
   /// The step runs for chunk c only if chunk c + guard_offset exists in `extent`.
@@ -156,6 +167,8 @@ struct BlockCounts {
 };
 /// Those that the caller of the schedule's collective comes with on its rank, cut into its parts.
 BlockCounts BlocksOf(const Schedule& schedule);
+/// Those of `rank`, another rank that runs the same algorithm.
+BlockCounts BlocksOf(const Schedule& schedule, int rank);
 
 /// A line for the schedule and one for each step, stable across builds: for logs, golden files and
 /// diffs. docs/architecture.md explains the words. Of a schedule that FindFault has nothing against

@@ -47,6 +47,7 @@ std::string StepJson(const Schedule& schedule, const Step& step) {
   }
   text += Text("while", SliceWord(step.extent));
   if (step.guard_offset != 0) text += Text("has", ChunkWord(step.guard_offset));
+  if (step.staging) text += Text("unless", "resident");
   return text + "}";
 }
 
@@ -81,11 +82,16 @@ Status ReadNumber(const JsonView& parent, std::string_view key, std::int32_t& nu
   return Status();
 }
 
+bool ReadUnless(std::string_view word, bool& staging) {
+  staging = word == "resident";
+  return staging;
+}
+
 Status ReadMarkStep(const JsonView& view, Step& step) {
   const bool waits = step.kind == StepKind::kWait;
   TIDEGATE_RETURN_IF_ERROR(
-      waits ? view.CheckObject({"do", "lag", "peer", "mark", "chunk", "while", "has"})
-            : view.CheckObject({"do", "lag", "peer", "mark", "while", "has"}));
+      waits ? view.CheckObject({"do", "lag", "peer", "mark", "chunk", "while", "has", "unless"})
+            : view.CheckObject({"do", "lag", "peer", "mark", "while", "has", "unless"}));
   if (view.has("peer")) {
     const JsonView peer = view.at("peer");
     if (peer.json().is_string()) {
@@ -100,9 +106,9 @@ Status ReadMarkStep(const JsonView& view, Step& step) {
 
 Status ReadMoveStep(const JsonView& view, Step& step, std::vector<Operand>& operands) {
   const bool reduces = step.kind == StepKind::kReduce;
-  TIDEGATE_RETURN_IF_ERROR(reduces
-                               ? view.CheckObject({"do", "lag", "dst", "operands", "while", "has"})
-                               : view.CheckObject({"do", "lag", "dst", "src", "while", "has"}));
+  TIDEGATE_RETURN_IF_ERROR(
+      reduces ? view.CheckObject({"do", "lag", "dst", "operands", "while", "has"})
+              : view.CheckObject({"do", "lag", "dst", "src", "while", "has", "unless"}));
   TIDEGATE_RETURN_IF_ERROR(ReadWord(view, "dst", kAnySlice, ReadSlice, step.dst));
   if (step.kind == StepKind::kPut) step.peer = step.dst.owner;
   if (!reduces) return ReadWord(view, "src", kAnySlice, ReadSlice, step.src);
@@ -128,6 +134,8 @@ Status ReadStep(const JsonView& view, Schedule& schedule) {
   TIDEGATE_RETURN_IF_ERROR(ReadWord(view, "while", kAnyExtent, ReadSlice, step.extent));
   if (view.has("has"))
     TIDEGATE_RETURN_IF_ERROR(ReadWord(view, "has", kAnyChunk, ReadChunk, step.guard_offset));
+  if (view.has("unless"))
+    TIDEGATE_RETURN_IF_ERROR(ReadWord(view, "unless", "resident", ReadUnless, step.staging));
   schedule.steps.push_back(step);
   return Status();
 }

@@ -44,7 +44,8 @@ std::string StepText(const Schedule& schedule, const Step& step) {
               ChunkWord(step.wait_offset);
       break;
   }
-  return text + "  while " + SliceWord(step.extent) + " has " + ChunkWord(step.guard_offset);
+  return text + "  while " + SliceWord(step.extent) + " has " + ChunkWord(step.guard_offset) +
+         (step.staging ? "  unless resident" : "");
 }
 
 Status BadLine(std::size_t number, const std::string& what) {
@@ -163,6 +164,11 @@ Status ReadStep(std::string_view text, std::size_t number, Schedule& schedule) {
   line.Get(kAnyExtent, ReadSlice, step.extent);
   line.Expect("has");
   line.Get(kAnyChunk, ReadChunk, step.guard_offset);
+  step.staging = line.ok() && line.Peek() == "unless";
+  if (step.staging) {
+    line.Expect("unless");
+    line.Expect("resident");
+  }
   schedule.steps.push_back(step);
   return line.End(text, StepText(schedule, step));
 }

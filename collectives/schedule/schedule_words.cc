@@ -43,7 +43,9 @@ std::string SliceWord(const Slice& slice) {
   text += "[" + std::to_string(slice.block);
   if (slice.count != 1) text += "+" + std::to_string(slice.count);
   if (slice.stride != 1) text += "x" + std::to_string(slice.stride);
-  return text + "]";
+  text += "]";
+  if (slice.origin >= 0) text += "=input[" + std::to_string(slice.origin) + "]";
+  return text;
 }
 
 std::string OperandWord(const Operand& operand) {
@@ -89,7 +91,9 @@ bool ReadSlice(std::string_view word, Slice& slice) {
   if (!Take(word, "[") || !TakeNumber(word, read.block)) return false;
   if (Take(word, "+") && !TakeNumber(word, read.count)) return false;
   if (Take(word, "x") && !TakeNumber(word, read.stride)) return false;
-  if (word != "]") return false;
+  if (!Take(word, "]")) return false;
+  if (Take(word, "=input[") && (!TakeNumber(word, read.origin) || !Take(word, "]"))) return false;
+  if (!word.empty() || read.origin < -1) return false;
   slice = read;
   return true;
 }

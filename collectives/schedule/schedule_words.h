@@ -12,7 +12,8 @@ namespace tidegate::schedule_words {
 // of this folder. Readers leave their result as it is and return false where the word is none of
 // theirs; they look at the form alone, not at what the schedule has.
 
-std::string SliceWord(const Slice& slice);        ///< "input[2]", "stage(1)[0+3x2]", "longest".
+std::string SliceWord(
+    const Slice& slice);  ///< "input[2]", "stage(1)[0+3x2]", "stage(1)[0]=input[2]", "longest".
 std::string OperandWord(const Operand& operand);  ///< A slice, or "<slice>:<contributor>".
 std::string PeerWord(std::int32_t peer);          ///< "all" or a rank.
 std::string ChunkWord(int offset);                ///< "c", "c+2", "c-1".

@@ -20,6 +20,7 @@ struct Cell {
   Buffer buffer = Buffer::kInput;
   int owner = -1;
   int block = 0;
+  int origin = -1;
   auto operator<=>(const Cell&) const = default;
 };
 struct Term {
@@ -32,6 +33,7 @@ struct Move {
   int step = 0;
   StepKind kind = StepKind::kCopy;
   bool partial = false;
+  bool staging = false;
   int lag = 0;
   int guard = 0;
   int offset = 0;
@@ -45,7 +47,7 @@ struct Move {
   std::vector<Term> terms;
 
   auto Key() const {
-    return std::tie(kind, partial, lag, guard, offset, mark, peer, longest, bytes);
+    return std::tie(kind, partial, staging, lag, guard, offset, mark, peer, longest, bytes);
   }
 };
 
@@ -63,6 +65,7 @@ class Unroller {
       Move move;
       move.step = static_cast<int>(i);
       move.kind = step.kind;
+      move.staging = step.staging;
       move.lag = step.lag;
       move.guard = int{step.guard_offset};
       if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
@@ -100,8 +103,11 @@ class Unroller {
   }
 
   Cell CellOf(const Slice& slice, int i) const {
-    if (slice.buffer == Buffer::kStage)
-      return {slice.buffer, orbit_.Forward(slice.owner, by_), slice.at(i)};
+    if (slice.buffer == Buffer::kStage) {
+      const bool moves = slice.origin >= 0 && blocks_.Moves(Buffer::kInput);
+      return {slice.buffer, orbit_.Forward(slice.owner, by_), slice.at(i),
+              moves ? orbit_.Forward(slice.origin, by_) : int{slice.origin}};
+    }
     const bool moves = blocks_.Moves(slice.buffer);
     return {slice.buffer, -1, moves ? orbit_.Forward(slice.at(i), by_) : slice.at(i)};
   }

@@ -16,6 +16,8 @@ Machine::Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
       schedules_(schedules),
       values_(blocks, orbit),
       clocks_(orbit, schedules, with_all_clocks),
+      staged_(schedules.size()),
+      told_(schedules.size()),
       acquired_(schedules.size()),
       before_(schedules.size()),
       with_all_clocks_(with_all_clocks) {
@@ -125,12 +127,12 @@ bool Machine::Take(const Turn& turn) {
   }
 }
 
-/// Whether `peer` has told the current rank that it reached `chunk`; `saved`: with what it knew
-/// when it did so for the first time, whomever it told: where a mark is one word in shared memory,
-/// all see it then, and that is all that every execution can rely on.
-bool Machine::HasRisen(int peer, const Step& step, std::int64_t chunk, std::size_t* saved) const {
+/// Null unless `peer` has told the current rank that it reached `chunk`. Else where it did so for
+/// the first time, whomever it told: where a mark is one word in shared memory, all see it then,
+/// and what it knew then is all that every execution can rely on.
+const Machine::Rise* Machine::FindRise(int peer, const Step& step, std::int64_t chunk) const {
   const auto& marks = marks_[At(orbit_.RepresentativeOf(peer))];
-  if (At(step.mark) >= marks.size()) return false;
+  if (At(step.mark) >= marks.size()) return nullptr;
   const std::vector<Rise>& rises = marks[At(step.mark)];
   const int me = orbit_.Back(current_, orbit_.ShiftOf(peer));
   const auto first =
@@ -138,34 +140,37 @@ bool Machine::HasRisen(int peer, const Step& step, std::int64_t chunk, std::size
                        [](const Rise& one, std::int64_t value) { return one.chunk < value; });
   auto rise = first;
   while (rise != rises.end() && rise->peer != kAllPeers && rise->peer != me) ++rise;
-  if (rise == rises.end()) return false;
-  *saved = first->saved;
-  return true;
+  return rise == rises.end() ? nullptr : &*first;
 }
 
 bool Machine::TakeWait(const Turn& turn, const Step& step) {
   const std::int64_t chunk = turn.chunk + step.wait_offset;
   if (chunk < 0) return true;
-  std::size_t saved = 0;
   if (step.peer != kAllPeers) {
-    if (!HasRisen(step.peer, step, chunk, &saved)) return false;
-    Acquire(turn, step.peer, saved);
+    const Rise* const rise = FindRise(step.peer, step, chunk);
+    if (rise == nullptr) return false;
+    Acquire(turn, step, step.peer, *rise);
     return true;
   }
   for (int peer = 0; peer < blocks_.ranks(); ++peer)
-    if (peer != current_ && !HasRisen(peer, step, chunk, &saved)) return false;
+    if (peer != current_ && FindRise(peer, step, chunk) == nullptr) return false;
   for (int peer = 0; peer < blocks_.ranks(); ++peer)
-    if (peer != current_ && HasRisen(peer, step, chunk, &saved)) Acquire(turn, peer, saved);
+    if (peer != current_) Acquire(turn, step, peer, *FindRise(peer, step, chunk));
   return true;
 }
 
-void Machine::Acquire(const Turn& turn, int peer, std::size_t saved) {
+void Machine::Acquire(const Turn& turn, const Step& step, int peer, const Rise& rise) {
   if (with_all_clocks_) {
     std::vector<Acquired>& acquired = acquired_[At(current_)];
     if (acquired.empty()) before_[At(current_)] = clocks_.TimesOf(current_);
-    acquired.push_back({turn.step, peer, saved});
+    acquired.push_back({turn.step, peer, rise.saved});
   }
-  clocks_.Acquire(current_, peer, saved);
+  if (!step.staging && !rise.staging) {
+    clocks_.Acquire(current_, peer, rise.saved);
+  } else if (!step.staging || !rise.staging) {
+    Clocks::Time& known = (step.staging ? staged_ : told_)[At(current_)][peer];
+    known = std::max(known, rise.when);
+  }
 }
 
 /// Waits that follow each other are a set: one is needed where the others, and what was known
@@ -189,7 +194,7 @@ bool Machine::TakeSignal(const Turn& turn, const Step& step) {
     return Fail(turn, "signals chunk " + std::to_string(turn.chunk) + " after chunk " +
                           std::to_string(rises.back().chunk) +
                           " at the same mark: words only grow");
-  rises.push_back({turn.chunk, step.peer, clocks_.Save(current_)});
+  rises.push_back({turn.chunk, step.peer, clocks_.Save(current_), now_, step.staging});
   return true;
 }
 
@@ -260,10 +265,15 @@ Machine::OutputCell& Machine::OutputOf(int rank, int block, std::int64_t chunk) 
   return outputs_[At(rank)][first_cell_[At(rank)][At(block)] + At(chunk)];
 }
 
-/// Whether the current rank knows that an access to a stage of `owner` is over.
-bool Machine::IsOver(const Access& access, int owner) const {
+/// Whether the current rank knows that an access to memory of `owner` is over. `staging`: to what
+/// the owner stages, so that it is not resident.
+bool Machine::IsOver(const Access& access, int owner, bool staging) const {
   const int rank = orbit_.Forward(access.rank, orbit_.ShiftOf(owner));
-  return rank == current_ || clocks_.Knows(current_, rank, access.when);
+  if (rank == current_ || clocks_.Knows(current_, rank, access.when)) return true;
+  if (!staging || (owner != current_ && owner != rank)) return false;
+  const auto& direct = (owner == current_ ? staged_ : told_)[At(current_)];
+  const auto known = direct.find(rank);
+  return known != direct.end() && known->second >= access.when;
 }
 
 std::string Machine::NameOfAccess(const Access& access, int owner) const {
@@ -276,10 +286,11 @@ bool Machine::Read(const Turn& turn, const Slice& slice, int i, std::int64_t byt
     StageCell& cell = CellOf(slice, i, turn.chunk);
     if (cell.value.is_nothing())
       return Fail(turn, "reads " + TextOf(slice, i) + " before it is written");
-    if (!IsOver(cell.write, slice.owner))
+    if (!IsOver(cell.write, slice.owner, cell.staging))
       return FailRace(turn, "reads " + TextOf(slice, i) + " while " +
                                 NameOfAccess(cell.write, slice.owner) + " may be writing it");
     *value = values_.Moved(cell.value, orbit_.ShiftOf(slice.owner));
+    if (!TakeOrigin(turn, slice, i, cell, *value)) return false;
     const int me = orbit_.Back(current_, orbit_.ShiftOf(slice.owner));
     if (cell.reads.empty() || cell.reads.back().rank != me)
       cell.reads.push_back({me, now_});
@@ -318,16 +329,21 @@ bool Machine::Write(const Turn& turn, const Slice& slice, int i, std::int64_t by
   if (slice.buffer == Buffer::kOutput) return WriteOutput(turn, slice, i, value);
   StageCell& cell = CellOf(slice, i, turn.chunk);
   const int by = orbit_.ShiftOf(slice.owner);
+  const bool staging = schedules_[At(current_)].steps[At(turn.step)].staging;
   if (!cell.value.is_nothing()) {
     const auto held = [&] { return values_.Describe(values_.Moved(cell.value, by)); };
-    if (!IsOver(cell.write, slice.owner))
+    if (cell.staging != staging)
+      return Fail(turn, "writes " + TextOf(slice, i) +
+                            (staging ? " unless resident" : ", resident or not") +
+                            ", which is not so of what it holds: " + held());
+    if (!IsOver(cell.write, slice.owner, staging))
       return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
                                 NameOfAccess(cell.write, slice.owner) + " may be writing it");
     if (cell.reads.empty())
       return Fail(turn, "overwrites " + TextOf(slice, i) + ", which holds " + held() +
                             " that nobody has read");
     for (const Access& access : cell.reads)
-      if (!IsOver(access, slice.owner))
+      if (!IsOver(access, slice.owner, staging))
         return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
                                   NameOfAccess(access, slice.owner) + " may be reading " + held());
   }
@@ -335,6 +351,7 @@ bool Machine::Write(const Turn& turn, const Slice& slice, int i, std::int64_t by
   cell.value.bytes = static_cast<int>(bytes);
   cell.write = {orbit_.Back(current_, by), now_};
   cell.step = turn.step;
+  cell.staging = staging;
   cell.reads.clear();
   return true;
 }

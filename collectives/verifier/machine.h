@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,11 @@ namespace tidegate::verifier {
 /// All ranks of a group, executing symbolically: one interleaving of their steps. Waits are for
 /// words that only grow, so that all interleavings get equally far, and where no two accesses race,
 /// as the clocks show, all read the same: one stands for all of them.
+///
+/// It also stands for every choice of ranks that are resident. Those run the same steps but for the
+/// staging ones, so they wait for less, and what they staged is read where it comes from. So a slot
+/// that is read is what its slice says, and what orders accesses are signals and waits that are no
+/// staging; those of staging steps count for the slots alone that their rank stages.
 ///
 /// REQUIRES: schedules that CheckStructure accepts, of the representatives.
 class Machine {
@@ -48,6 +54,8 @@ class Machine {
     int chunk;
     int peer;  ///< Told to, kAllPeers or in the frame of the representative.
     std::size_t saved;
+    Clocks::Time when;
+    bool staging;
   };
   struct Access {
     int rank;  ///< In the frame of the owner's representative.
@@ -57,11 +65,14 @@ class Machine {
     Value value;
     Access write{-1, 0};
     int step = -1;  ///< Of the program of the writer.
+    bool staging = false;
     std::vector<Access> reads;
   };
   struct OutputCell {
     Value value;
     int step = -1;
+    /// By peers, of the input that may be the same memory, in place of what was staged of it.
+    std::vector<Access> reads;
   };
 
   /// What a wait acquires.
@@ -77,9 +88,9 @@ class Machine {
   std::int64_t LongestIn(int rank, const Slice& extent) const;
   bool Take(const Turn& turn);
   bool TakeWait(const Turn& turn, const Step& step);
-  void Acquire(const Turn& turn, int peer, std::size_t saved);
+  void Acquire(const Turn& turn, const Step& step, int peer, const Rise& rise);
   void EndWaits();
-  bool HasRisen(int peer, const Step& step, std::int64_t chunk, std::size_t* saved) const;
+  const Rise* FindRise(int peer, const Step& step, std::int64_t chunk) const;
   bool TakeSignal(const Turn& turn, const Step& step);
   bool TakeMove(const Turn& turn, const Step& step);
   bool TakeReduce(const Turn& turn, const Step& step);
@@ -88,7 +99,9 @@ class Machine {
   bool Read(const Turn& turn, const Slice& slice, int i, std::int64_t bytes, Value* value);
   bool Write(const Turn& turn, const Slice& slice, int i, std::int64_t bytes, const Value& value);
   bool WriteOutput(const Turn& turn, const Slice& slice, int i, const Value& value);
-  bool IsOver(const Access& access, int owner) const;
+  bool IsOver(const Access& access, int owner, bool staging = false) const;
+  bool TakeOrigin(const Turn& turn, const Slice& slice, int i, const StageCell& cell,
+                  const Value& value);
   std::string NameOfAccess(const Access& access, int owner) const;
   StageCell& CellOf(const Slice& slice, int i, std::int64_t chunk);
   OutputCell& OutputOf(int rank, int block, std::int64_t chunk);
@@ -116,6 +129,12 @@ class Machine {
   std::vector<std::vector<int>> sources_;
   std::vector<std::map<int, std::int64_t>> put_;   ///< Bytes by rank that they go to.
   std::vector<std::map<int, std::int64_t>> read_;  ///< Bytes by rank that they come from.
+
+  // By representative: times of other ranks that it knows of only while this rank (staged_) or the
+  // other one (told_) is not resident, because a staging step told of them. Enough for what that
+  // rank stages, which is not there otherwise; nothing more may rest on them.
+  std::vector<std::unordered_map<int, Clocks::Time>> staged_;
+  std::vector<std::unordered_map<int, Clocks::Time>> told_;
 
   /// Since the last step that was no wait; only with clocks of all ranks.
   std::vector<std::vector<Acquired>> acquired_;

@@ -1,6 +1,7 @@
 // What must be true of outputs, and what to say where ranks wait for ever.
 
 #include <algorithm>
+#include <optional>
 
 #include "collectives/verifier/machine.h"
 #include "collectives/verifier/where.h"
@@ -21,6 +22,34 @@ std::string Machine::ProblemOfOutput(int rank, int block, const Value& value) co
                            : (values_.IsPartial(value) ? ", divided where AVG divides" : ""));
 }
 
+/// What a slice says that it reads in place of a slot must be what lies there, and must be free to
+/// be read until the reader is done, even where the owner writes its output to the same memory.
+bool Machine::TakeOrigin(const Turn& turn, const Slice& slice, int i, const StageCell& cell,
+                         const Value& value) {
+  if (slice.origin < 0) {
+    if (!cell.staging) return true;
+    return Fail(turn, "reads " + TextOf(slice, i) + ", which is not there if rank " +
+                          std::to_string(slice.owner) + " is resident, and names no origin");
+  }
+  if (!cell.staging)
+    return Fail(turn, "names an origin of " + TextOf(slice, i) +
+                          ", which its owner stages even if it is resident");
+  if (!value.is_plain() || value.rank != slice.owner || value.block != slice.origin)
+    return Fail(turn, "reads " + TextOf(slice, i) + ", which holds " + values_.Describe(value));
+  const int by = orbit_.ShiftOf(slice.owner);
+  const int owner = orbit_.RepresentativeOf(slice.owner);
+  const int block =
+      blocks_.Moves(Buffer::kInput) ? orbit_.Back(slice.origin, by) : int{slice.origin};
+  const std::optional<int> replaced = blocks_.InPlaceOf(owner, block);
+  if (!replaced) return true;
+  OutputCell& output = OutputOf(owner, *replaced, turn.chunk);
+  if (!output.value.is_nothing())
+    return FailRace(
+        turn, "reads " + TextOf(slice, i) + " where it lies, which the output may have replaced");
+  output.reads.push_back({orbit_.Back(current_, by), now_});
+  return true;
+}
+
 bool Machine::WriteOutput(const Turn& turn, const Slice& slice, int i, const Value& value) {
   const int block = slice.at(i);
   if (blocks_.IsGiven(current_))
@@ -38,7 +67,12 @@ bool Machine::WriteOutput(const Turn& turn, const Slice& slice, int i, const Val
   if (!problem.empty())
     return Fail(turn, "writes " + values_.Describe(value) + " to " + TextOf(slice, i) + ", which " +
                           problem);
-  cell = {value, turn.step};
+  for (const Access& access : cell.reads)
+    if (!IsOver(access, current_))
+      return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
+                                NameOfAccess(access, current_) +
+                                " may be reading the input where both are the same memory");
+  cell = {value, turn.step, {}};
   return true;
 }
 

@@ -53,6 +53,50 @@ TEST(CheckScheduleTest, NamesAlgorithmRankAndStep) {
       "4 such blocks on this rank, from 0");
 }
 
+TEST(CheckScheduleTest, OriginsAreInputsOfPeersInOneSubSlot) {
+  const auto get = [](Slice source) {
+    return FaultOf([&](ScheduleBuilder& builder) { builder.Get(Output(0), source); });
+  };
+  EXPECT_EQ(get(StagedInput(0, 0, 0)), "");
+  EXPECT_THAT(get(StagedInput(0, 0, 1)), HasSubstr("the origin is 1, and must be 0 to 0"));
+  const auto copy = [](Slice dst, Slice src, Collective collective) {
+    return FaultOf(
+        [&](ScheduleBuilder& builder) { builder.MoveWhile(StepKind::kCopy, dst, src, Output(0)); },
+        collective);
+  };
+  EXPECT_THAT(copy(Output(0), StagedInput(1, 0, 0), Collective::kAllGather),
+              HasSubstr("only one sub-slot of a peer's stage has an origin"));
+  EXPECT_THAT(
+      FaultOf([](ScheduleBuilder& builder) { builder.Put(StagedInput(0, 0, 0), Input(0)); }),
+      HasSubstr("only what is read has an origin"));
+  EXPECT_THAT(
+      FaultOf([](ScheduleBuilder& builder) { builder.Get(Output(0), StagedInput(0, 0, 2)); },
+              Collective::kAllToAll),
+      HasSubstr("reads only what is meant for it"));
+}
+
+TEST(CheckScheduleTest, OnlyInputsForPeersAreStagedUnlessResident) {
+  const auto staging = [](const std::function<void(ScheduleBuilder&)>& add) {
+    return FaultOf([&](ScheduleBuilder& builder) { add(builder.Staging()); });
+  };
+  EXPECT_EQ(staging([](ScheduleBuilder& builder) { builder.Copy(Stage(1, 0), Input(0)); }), "");
+  EXPECT_EQ(staging([](ScheduleBuilder& builder) { builder.Signal(0, kLongestBlock); }), "");
+  EXPECT_THAT(staging([](ScheduleBuilder& builder) { builder.Copy(Output(1), Input(0)); }),
+              HasSubstr("copies one input into its own stage"));
+  EXPECT_THAT(staging([](ScheduleBuilder& builder) { builder.Get(Output(0), Stage(0, 0)); }),
+              HasSubstr("that get does not use"));
+}
+
+TEST(CheckScheduleTest, MarkThatStandsFromTheStartSaysNothingElse) {
+  ScheduleBuilder builder = Builder();
+  builder.Staging().Signal(2, kLongestBlock);
+  builder.Staging(false).Signal(2, kLongestBlock);
+  const std::optional<ScheduleFault> fault = FindFault(builder.Build());
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->step, 1);
+  EXPECT_THAT(fault->what, HasSubstr("mark 2 is signalled both"));
+}
+
 TEST(CheckScheduleTest, RefusesNumbersOfTheHeaderOutOfRange) {
   const auto wrong = [](auto Schedule::* field, int value) {
     return FaultAfter([&](Schedule& schedule) { schedule.*field = value; });

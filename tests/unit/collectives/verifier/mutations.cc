@@ -69,6 +69,17 @@ class Mutator {
         return ChangeOperands(kind);
       case MutationKind::kPartial:
         return Change(IsReduce, [](Step& step) { step.partial = !step.partial; });
+      case MutationKind::kStaging:
+        // A wait that all execute does no harm, and a signal that stands for inputs does when it is
+        // late: only the resident are then slower.
+        return Change(
+            [&](const Step& step) {
+              if (step.kind == StepKind::kCopy) return HasPlace(step);
+              return !step.staging && (IsNeeded(step) || IsHeard(step));
+            },
+            [](Step& step) { step.staging = !step.staging; });
+      case MutationKind::kOrigin:
+        return ChangeOrigin();
     }
     return std::nullopt;
   }
@@ -236,6 +247,28 @@ class Mutator {
     });
   }
 
+  std::optional<std::string> ChangeOrigin() {
+    const auto reads_stage = [&](const Slice& slice) {
+      return slice.buffer == Buffer::kStage && slice.owner != rank_ && slice.count == 1;
+    };
+    const auto slices_of = [&](Step& step) {
+      std::vector<Slice*> slices;
+      if (step.kind == StepKind::kGet && reads_stage(step.src)) slices.push_back(&step.src);
+      for (int i = 0; i < step.operand_count; ++i)
+        if (reads_stage(OperandOf(step, i).slice)) slices.push_back(&OperandOf(step, i).slice);
+      return slices;
+    };
+    return Change([&](const Step& step) { return !slices_of(const_cast<Step&>(step)).empty(); },
+                  [&](Step& step) {
+                    const std::vector<Slice*> slices = slices_of(step);
+                    Slice& slice =
+                        *slices[static_cast<std::size_t>(Below(static_cast<int>(slices.size())))];
+                    slice.origin = slice.origin >= 0 && Below(2) == 0
+                                       ? -1
+                                       : std::max(0, slice.origin + (Below(2) == 0 ? 1 : -1));
+                  });
+  }
+
   std::optional<std::string> ChangeOperands(MutationKind kind) {
     const int least = kind == MutationKind::kSwapOperands ? 2 : 1;
     const int at =
@@ -295,7 +328,7 @@ const char* NameOf(MutationKind kind) {
       "move a slice",    "shift an offset",   "shift a guard",
       "shift a lag",     "shift a mark",      "swap operands",
       "drop an operand", "repeat an operand", "change a contributor",
-      "partial or not"};
+      "partial or not",  "staging or not",    "another origin"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -35,8 +35,10 @@ enum class MutationKind {
   kRepeatOperand,
   kContributor,
   kPartial,
+  kStaging,  ///< A step that resident ranks leave out, or one that they do not.
+  kOrigin,   ///< Another input that a slice may be read from, or none.
 };
-inline constexpr int kMutationKinds = static_cast<int>(MutationKind::kPartial) + 1;
+inline constexpr int kMutationKinds = static_cast<int>(MutationKind::kOrigin) + 1;
 const char* NameOf(MutationKind kind);
 
 /// Spoils one of `group`, the programs of all ranks; what was done, or none where `kind` finds
