@@ -1,5 +1,6 @@
 #include "collectives/communicator.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -66,6 +67,16 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
       .plans = std::move(plans).value()};
 }
 
+/// In each group the ranks together may have as much as there is, since what is free is nobody's
+/// yet; but a process with a thousand groups must still have addresses for them.
+std::size_t RegionBytes(const Config& config, int ranks) {
+  if (config.heap_bytes) return *config.heap_bytes;
+  constexpr std::uint64_t kMost = std::uint64_t{64} << 30;
+  constexpr std::size_t kPage = 4096;
+  static const std::uint64_t memory = std::min(TotalMemory(), kMost);
+  return static_cast<std::size_t>(memory) / static_cast<std::size_t>(ranks) / kPage * kPage;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions options) {
@@ -92,6 +103,7 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     SetLogRank(options.rank);
   }
   const std::size_t stage_bytes = options.config.stage_bytes;
+  const std::size_t region_bytes = RegionBytes(options.config, options.ranks);
   Membership membership;
   if (options.ranks == 1) {
     membership.attach = [stage_bytes, settings](TimePoint, const std::atomic<bool>&) {
@@ -106,12 +118,13 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     TIDEGATE_RETURN_IF_ERROR(
         ShmTransport::AnnouncePresence(*bootstrap, options.rank, options.config.node_id));
     const auto shm_options = [name = options.group_name, rank = options.rank, ranks = options.ranks,
-                              stage_bytes, bootstrap, members,
+                              stage_bytes, region_bytes, bootstrap, members,
                               config = options.config](TimePoint deadline) {
       return ShmTransport::Options{.group_name = name,
                                    .rank = rank,
                                    .ranks = ranks,
                                    .stage_bytes = stage_bytes,
+                                   .region_bytes = region_bytes,
                                    .bootstrap = bootstrap.get(),
                                    .deadline = deadline,
                                    .interrupted = Interrupted,

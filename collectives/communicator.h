@@ -71,6 +71,14 @@ class Communicator {
   virtual std::shared_ptr<Operation> Receive(Block data, DataType dtype, int peer, std::int64_t tag,
                                              SubmitOptions options) = 0;
 
+  /// Shared memory for a tensor of `bytes` (above 0), page-aligned: collectives of this group whose
+  /// inputs lie there, one behind the other, are read by the other ranks where they lie. It is
+  /// given back when the last copy of the result goes, at any time and on any thread. Null where
+  /// there is none, so that ordinary memory must do: a group of one rank, TIDEGATE_HEAP_BYTES=0,
+  /// or, with one warning a group, no room. Attaches the group first, like an operation; fails like
+  /// one that could not be begun.
+  virtual Result<std::shared_ptr<std::byte>> Allocate(std::size_t bytes) = 0;
+
   /// Fails everything in flight here and on the peers, within milliseconds, from any thread.
   virtual void Abort(const std::string& reason) = 0;
   /// Waits for what is in flight (at most Config::shutdown_timeout), tells the peers that this rank
@@ -94,8 +102,9 @@ class Communicator {
 
 /// Statistics of all groups this process ever had, as the JSON text of `tidegate.stats()`:
 /// {"version":1,"rank":r,"groups":{name:{"ranks":[..],"ops":{op:{"calls","bytes","seconds",
-/// "errors"}}}},"links":{"shm":{"bytes"}}}. Bytes of an operation are those of its output (for
-/// reduce_scatter and send: of its input); bytes of a link those read from peers.
+/// "errors"}}}},"links":{"shm":{"bytes","resident_bytes"}}}. Bytes of an operation are those of its
+/// output (for reduce_scatter and send: of its input); bytes of a link those read from peers, of
+/// which resident bytes from tensors in shared memory.
 std::string StatsJson();
 
 /// Asks, now and then, on a thread that blocks in a sync call or in Operation::Wait, whether it

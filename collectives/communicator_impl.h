@@ -46,6 +46,7 @@ class CommunicatorImpl final : public Communicator,
                                   SubmitOptions options) override;
   std::shared_ptr<Operation> Receive(Block data, DataType dtype, int peer, std::int64_t tag,
                                      SubmitOptions options) override;
+  Result<std::shared_ptr<std::byte>> Allocate(std::size_t bytes) override;
   void Abort(const std::string& reason) override;
   void Shutdown() override;
   Status health() const override;
@@ -95,6 +96,7 @@ class CommunicatorImpl final : public Communicator,
   const std::shared_ptr<GroupStatistics> statistics_;
   std::atomic<std::int64_t> timeout_ns_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<bool> warned_of_full_heap_{false};
 
   const Membership membership_;
   std::mutex attach_mutex_;             // Held while attaching; taken before mutex_.

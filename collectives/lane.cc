@@ -235,8 +235,10 @@ void Lane::Finish(Task& task, Status outcome) {
   GroupStatistics& statistics = context_.statistics();
   statistics.Count(task.operation->name(), task.calls.size(), bytes, clock_.Now() - task.begun,
                    !outcome.ok() || task.refusal);
-  statistics.CountSharedMemory(execution_.bytes_from_peers() - counted_bytes_);
+  statistics.CountSharedMemory(execution_.bytes_from_peers() - counted_bytes_,
+                               execution_.resident_bytes() - counted_resident_);
   counted_bytes_ = execution_.bytes_from_peers();
+  counted_resident_ = execution_.resident_bytes();
   task.operation->Complete(std::move(outcome));
 }
 

@@ -18,8 +18,8 @@ class GroupStatistics {
   /// Counts one finished operation.
   void Count(const std::string& operation, std::uint64_t calls, std::uint64_t bytes,
              Nanoseconds duration, bool failed);
-  /// Counts bytes read from peers through shared memory.
-  void CountSharedMemory(std::uint64_t bytes);
+  /// Counts bytes read from peers through shared memory, `resident` of them from their tensors.
+  void CountSharedMemory(std::uint64_t bytes, std::uint64_t resident = 0);
 
  private:
   friend class StatisticsRegistry;
@@ -33,6 +33,7 @@ class GroupStatistics {
   std::vector<std::int64_t> ranks_;  // Guarded, as the rest.
   std::map<std::string, Operation> operations_;
   std::uint64_t shared_memory_bytes_ = 0;
+  std::uint64_t resident_bytes_ = 0;
 };
 
 /// The statistics of every group the process ever had, by name; a name used again goes on counting.

@@ -45,21 +45,20 @@ Setting Bytes(std::string_view name, std::size_t Config::* field, std::uint64_t 
       help, set};
 }
 
-constexpr std::string_view kMeasured = "measured";
-
-/// Measured where it is not set.
-Setting MeasuredBytes(std::string_view name, std::optional<std::size_t> Config::* field,
-                      std::uint64_t least, std::uint64_t most, std::string_view help) {
+/// Found out where it is not set, or set to `otherwise`, which says how.
+Setting BytesOr(std::string_view otherwise, std::string_view name,
+                std::optional<std::size_t> Config::* field, std::uint64_t least, std::uint64_t most,
+                std::string_view help) {
   auto set = [=](std::string_view value, Config& config) {
     (config.*field).reset();
-    if (value == kMeasured) return Status();
+    if (value == otherwise) return Status();
     const Result<std::uint64_t> bytes = ParseBytes(value);
     if (!bytes.ok()) return bytes.status();
     if (bytes.value() < least || bytes.value() > most) return OutOfRange();
     config.*field = bytes.value();
     return Status();
   };
-  return {name, "bytes", FormatBytes(least) + " to " + FormatBytes(most), std::string(kMeasured),
+  return {name, "bytes", FormatBytes(least) + " to " + FormatBytes(most), std::string(otherwise),
           help, set};
 }
 
@@ -187,12 +186,19 @@ const std::vector<Setting>& Table() {
            "File to which each rank appends one line of JSON with its statistics at shutdown."),
       Bytes("TIDEGATE_STAGE_BYTES", &Config::stage_bytes, 64 * kKiB, kGiB,
             "Shared staging memory of each rank in each lane of a group."),
-      MeasuredBytes("TIDEGATE_CHUNK_BYTES", &Config::chunk_bytes, 4 * kKiB, kGiB,
-                    "Longest chunk in which tensors pass through the stage. One rank of a group "
-                    "decides."),
-      MeasuredBytes("TIDEGATE_STREAM_BYTES", &Config::stream_bytes, 0, 1024 * kGiB,
-                    "Results of at least this size bypass the caches (non-temporal stores). One "
-                    "rank of a group decides."),
+      BytesOr(
+          "automatic", "TIDEGATE_HEAP_BYTES", &Config::heap_bytes, 0, 64 * 1024 * kGiB,
+          "Shared memory that each rank may take in each group for tensors which all ranks read "
+          "where they lie (tidegate.empty, allocate_tensor). Costs address space alone until "
+          "tensors are there, by default as much as the machine's memory, at most 64 GiB, divided "
+          "by "
+          "the ranks; 0 for none. What the rank that comes first has counts for all."),
+      BytesOr("measured", "TIDEGATE_CHUNK_BYTES", &Config::chunk_bytes, 4 * kKiB, kGiB,
+              "Longest chunk in which tensors pass through the stage. One rank of a group "
+              "decides."),
+      BytesOr("measured", "TIDEGATE_STREAM_BYTES", &Config::stream_bytes, 0, 1024 * kGiB,
+              "Results of at least this size bypass the caches (non-temporal stores). One "
+              "rank of a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -23,6 +23,9 @@ struct Config {
   std::optional<std::size_t> chunk_bytes;   ///< TIDEGATE_CHUNK_BYTES: longest chunk; else measured.
   std::optional<std::size_t> stream_bytes;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from;
                                             ///< else measured.
+  /// TIDEGATE_HEAP_BYTES: shared memory for a rank's own tensors, in each group; else an equal part
+  /// of the machine's memory.
+  std::optional<std::size_t> heap_bytes;
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
   std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.

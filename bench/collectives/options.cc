@@ -65,8 +65,10 @@ Status ReadValue(std::string_view flag, std::string_view value, Options& options
 }
 
 bool ReadSwitch(std::string_view flag, Options& options) {
-  const std::pair<std::string_view, bool*> switches[] = {
-      {"--async", &options.async}, {"--load", &options.load}, {"--idle", &options.idle}};
+  const std::pair<std::string_view, bool*> switches[] = {{"--async", &options.async},
+                                                         {"--load", &options.load},
+                                                         {"--idle", &options.idle},
+                                                         {"--resident", &options.resident}};
   for (const auto& [name, value] : switches) {
     if (flag != name) continue;
     *value = true;

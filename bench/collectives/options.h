@@ -18,13 +18,14 @@ struct Options {
   std::vector<std::size_t> sizes = {8 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
   std::vector<int> ranks = {2, 4};
   int rounds = 9;
-  int calls = 0;       ///< A loop; 0: by size.
-  int warmups = 1;     ///< Calls before each loop.
-  bool async = false;  ///< Submit and wait, on the progress thread.
-  bool load = false;   ///< A busy loop on every core.
-  bool rivals = true;  ///< The rooflines and the bare barrier as well.
-  bool idle = false;   ///< What a group that does nothing costs, and no collective.
-  std::string json;    ///< File of the samples; empty: none.
+  int calls = 0;          ///< A loop; 0: by size.
+  int warmups = 1;        ///< Calls before each loop.
+  bool async = false;     ///< Submit and wait, on the progress thread.
+  bool load = false;      ///< A busy loop on every core.
+  bool rivals = true;     ///< The rooflines and the bare barrier as well.
+  bool resident = false;  ///< Also with tensors in the group's shared memory.
+  bool idle = false;      ///< What a group that does nothing costs, and no collective.
+  std::string json;       ///< File of the samples; empty: none.
 };
 
 inline constexpr char kUsage[] =
@@ -36,6 +37,7 @@ inline constexpr char kUsage[] =
     "  --calls 0                    of a loop; 0: 200, 61, 3 or 1 by size\n"
     "  --warmups 1                  calls before each loop, at most as many as in it\n"
     "  --async                      submit to the progress thread and wait\n"
+    "  --resident                   also with tensors in the group's shared memory\n"
     "  --load                       with a busy loop on every core\n"
     "  --idle                       instead: the CPU time of groups that do nothing\n"
     "  --alone                      without the rooflines and the bare barrier\n"

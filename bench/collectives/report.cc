@@ -82,23 +82,27 @@ std::string Cell(const nlohmann::json& cell) {
 
 std::string BandwidthTable(const nlohmann::json& cells) {
   std::string table =
-      "| collective | ranks | size | tidegate us | in place us | plain us | streaming us | of "
+      "| collective | ranks | tensors | size | us | in place us | plain us | streaming us | of "
       "plain "
       "% | of streaming % | in place of streaming % | wrong |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   std::size_t rows = 0;
   for (const nlohmann::json& cell : cells) {
     if (!cell.contains("loops_us") || cell.at("bytes") == 0) continue;
-    ++rows;
-    const std::vector<double> own = Samples(cell, "tidegate");
-    const std::vector<double> in_place = Samples(cell, "tidegate_in_place");
     const std::vector<double> plain = Samples(cell, "plain");
     const std::vector<double> streaming = Samples(cell, "streaming");
-    table += Cell(cell) + Size(cell.at("asked_bytes").get<std::uint64_t>()) + " | " +
-             MedianTime(own) + " | " + MedianTime(in_place) + " | " + MedianTime(plain) + " | " +
-             MedianTime(streaming) + " | " + Ratio(plain, own, 100, "%.0f") + " | " +
-             Ratio(streaming, own, 100, "%.0f") + " | " + Ratio(streaming, in_place, 100, "%.0f") +
-             " | " + std::to_string(cell.at("wrong").get<std::int64_t>()) + " |\n";
+    for (const std::string variant : {"tidegate", "resident"}) {
+      const std::vector<double> own = Samples(cell, variant.c_str());
+      const std::vector<double> in_place = Samples(cell, (variant + "_in_place").c_str());
+      if (own.empty()) continue;
+      ++rows;
+      table += Cell(cell) + (variant == "tidegate" ? "ordinary" : "resident") + std::string(" | ") +
+               Size(cell.at("asked_bytes").get<std::uint64_t>()) + " | " + MedianTime(own) + " | " +
+               MedianTime(in_place) + " | " + MedianTime(plain) + " | " + MedianTime(streaming) +
+               " | " + Ratio(plain, own, 100, "%.0f") + " | " + Ratio(streaming, own, 100, "%.0f") +
+               " | " + Ratio(streaming, in_place, 100, "%.0f") + " | " +
+               std::to_string(cell.at("wrong").get<std::int64_t>()) + " |\n";
+    }
   }
   return rows == 0 ? "" : table;
 }

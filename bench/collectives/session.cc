@@ -1,7 +1,9 @@
 #include "bench/collectives/session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <ctime>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -88,18 +90,24 @@ Status Session::RunCell(Collective collective, std::size_t bytes) {
   Result<Problem> made = Problem::Make(cell, rank_, OrdinaryMemory);
   TIDEGATE_RETURN_IF_ERROR(made.status());
   Problem& problem = made.value();
-  std::int64_t wrong = 0;
-  for (const bool in_place : {false, true}) {
-    if (in_place && !Problem::HasInPlace(collective)) break;
-    const Result<std::int64_t> found = Check(problem, in_place);
-    TIDEGATE_RETURN_IF_ERROR(found.status());
-    wrong += found.value();
+  Result<std::int64_t> checked = CheckBoth(collective, problem);
+  TIDEGATE_RETURN_IF_ERROR(checked.status());
+  std::int64_t wrong = checked.value();
+  std::optional<Problem> resident;
+  if (options_.resident) {
+    Result<Problem> shared =
+        Problem::Make(cell, rank_, [this](std::size_t size) { return SharedMemory(size); });
+    TIDEGATE_RETURN_IF_ERROR(shared.status());
+    resident.emplace(std::move(shared).value());
+    checked = CheckBoth(collective, *resident);
+    TIDEGATE_RETURN_IF_ERROR(checked.status());
+    wrong += checked.value();
   }
-  problem.Clear();
 
   const int calls = options_.calls > 0 ? options_.calls : CallsOf(cell.bytes);
   const bool times_each = cell.bytes <= kMostLatencyBytes;
   std::vector<Variant> variants = VariantsOf(cell, problem);
+  if (resident) AddVariants("resident", cell, *resident, &variants);
   nlohmann::json loops = nlohmann::json::object();
   nlohmann::json each = nlohmann::json::object();
   for (int round = 0; round < options_.rounds; ++round) {
@@ -128,13 +136,40 @@ Status Session::RunCell(Collective collective, std::size_t bytes) {
   return {};
 }
 
+void Session::AddVariants(const std::string& name, const Cell& cell, const Problem& problem,
+                          std::vector<Variant>* variants) {
+  variants->push_back({name, [this, request = problem.Request(false)] { return Call(request); }});
+  if (Problem::HasInPlace(cell.collective))
+    variants->push_back(
+        {name + "_in_place", [this, request = problem.Request(true)] { return Call(request); }});
+}
+
+Result<std::int64_t> Session::CheckBoth(Collective collective, Problem& problem) {
+  std::int64_t wrong = 0;
+  for (const bool in_place : {false, true}) {
+    if (in_place && !Problem::HasInPlace(collective)) break;
+    const Result<std::int64_t> found = Check(problem, in_place);
+    TIDEGATE_RETURN_IF_ERROR(found.status());
+    wrong += found.value();
+  }
+  problem.Clear();
+  return wrong;
+}
+
+Result<Memory> Session::SharedMemory(std::size_t bytes) {
+  Result<Memory> memory = communicator_->Allocate(bytes);
+  if (!memory.ok()) return memory;
+  if (memory.value() == nullptr)
+    return Status(StatusCode::kResourceExhausted, "no shared memory for a tensor of " +
+                                                      std::to_string(bytes) +
+                                                      " bytes; raise TIDEGATE_HEAP_BYTES");
+  std::memset(memory.value().get(), 0, bytes);
+  return memory;
+}
+
 std::vector<Session::Variant> Session::VariantsOf(const Cell& cell, const Problem& problem) {
   std::vector<Variant> variants;
-  variants.push_back(
-      {"tidegate", [this, request = problem.Request(false)] { return Call(request); }});
-  if (Problem::HasInPlace(cell.collective))
-    variants.push_back(
-        {"tidegate_in_place", [this, request = problem.Request(true)] { return Call(request); }});
+  AddVariants("tidegate", cell, problem, &variants);
   if (!options_.rivals) return variants;
   if (Problem::HasRoofline(cell.collective)) {
     for (const auto& [name, stores] :

@@ -62,7 +62,13 @@ class Session {
 
   Status RunCell(Collective collective, std::size_t bytes);
   Status RunIdle();
+  /// What tidegate does with `problem`, called `name`, out of place and in place.
+  void AddVariants(const std::string& name, const Cell& cell, const Problem& problem,
+                   std::vector<Variant>* variants);
   std::vector<Variant> VariantsOf(const Cell& cell, const Problem& problem);
+  /// An Allocator: the group's shared memory.
+  Result<Memory> SharedMemory(std::size_t bytes);
+  Result<std::int64_t> CheckBoth(Collective collective, Problem& problem);
   Status Call(const CollectiveRequest& request);
   Status Barrier();
   /// Calls it once on fresh inputs: wrong elements on all ranks.

@@ -76,7 +76,7 @@ Status Execution::CompareWith(int peer) {
   if (theirs.refused != 0 || !Matches(call_.fingerprint, theirs))
     return DifferentCalls(peer, theirs, call_.fingerprint);
   factors_[static_cast<std::size_t>(peer)] = theirs.factor;
-  return Status();
+  return NoteInputs(peer, theirs);
 }
 
 Status Execution::DifferentCalls(int peer, const Fingerprint& theirs,

@@ -24,6 +24,7 @@ Execution::Execution(Transport& transport, int lane)
     : transport_(transport),
       lane_(lane),
       rank_(transport.rank()),
+      inputs_of_(static_cast<std::size_t>(transport.ranks()), nullptr),
       factors_(static_cast<std::size_t>(transport.ranks()), 1.0) {}
 
 Status Execution::Start(const Invocation& invocation) {
@@ -85,7 +86,11 @@ Status Execution::Start(const Invocation& invocation) {
   arrival_cursor_ = 0;
   wait_cursor_ = 0;
   running_ = true;
+  finishing_ = false;
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
+  call_.fingerprint.inputs_at = InputsAt();
+  resident_ = call_.fingerprint.inputs_at != kNotResident;
+  OfferInputs();
   if (!arrivals_first_ && longest_ <= kRidingBytes) RunAhead();
   transport_.Arrive(lane_, index_, call_.fingerprint, call_.splits);
   published_ = true;
@@ -99,7 +104,7 @@ void Execution::RunAhead() {
   for (; next_step_ < steps.size(); ++next_step_) {
     const Step& step = steps[next_step_];
     const std::int64_t chunk = ChunkOf(step);
-    if (!Exists(step, chunk)) continue;
+    if (!Exists(step, chunk) || (resident_ && step.staging)) continue;
     if (NeedsArrivals(step, chunk) || !RunStep(step, chunk)) return;
     ++progress_;
   }
@@ -154,7 +159,7 @@ Result<Execution::Outcome> Execution::Continue(int max_steps) {
     for (; next_step_ < steps.size(); ++next_step_) {
       const Step& step = steps[next_step_];
       const std::int64_t chunk = ChunkOf(step);
-      if (!Exists(step, chunk)) continue;
+      if (!Exists(step, chunk) || (resident_ && step.staging)) continue;
       if (NeedsArrivals(step, chunk) && !CheckArrivals(&mismatch)) {
         if (!mismatch.ok()) return mismatch;
         return Outcome::kBlocked;
@@ -168,6 +173,7 @@ Result<Execution::Outcome> Execution::Continue(int max_steps) {
     if (!mismatch.ok()) return mismatch;
     return Outcome::kBlocked;
   }
+  if (!PeersAreDone()) return Outcome::kBlocked;
   running_ = false;
   return Outcome::kDone;
 }
@@ -245,6 +251,7 @@ void Execution::Move(const Step& step, std::int64_t chunk) {
     std::byte* const dst = Address(step.dst, i, chunk);
     const std::byte* const src = Address(step.src, i, chunk);
     if (step.kind == StepKind::kGet) bytes_from_peers_ += bytes;
+    if (InputOf(step.src) != nullptr) resident_bytes_ += bytes;
     if (step.kind == StepKind::kPut) bytes_to_peers_ += bytes;
     if (dst == src) continue;  // In place.
     if (call_.streaming && step.dst.buffer == Buffer::kOutput) {
@@ -275,15 +282,19 @@ void Execution::Reduce(const Step& step, std::int64_t chunk) {
       const Slice& slice = operands[term].slice;
       sources_[term] = Address(slice, i, chunk);
       if (slice.buffer == Buffer::kStage && slice.owner != rank_) bytes_from_peers_ += bytes;
+      if (InputOf(slice) != nullptr) resident_bytes_ += bytes;
     }
     if (step.dst.buffer == Buffer::kStage && step.dst.owner != rank_) bytes_to_peers_ += bytes;
-    (step.partial ? call_.partial_kernel : call_.kernel)({.dst = Address(step.dst, i, chunk),
+    std::byte* const dst = Address(step.dst, i, chunk);
+    // In place the lines of the output have just been read, and are in the cache anyway.
+    const bool in_place = std::find(sources_.begin(), sources_.end(), dst) != sources_.end();
+    (step.partial ? call_.partial_kernel : call_.kernel)({.dst = dst,
                                                           .sources = sources_.data(),
                                                           .source_count = step.operand_count,
                                                           .elements = bytes / call_.element_bytes,
                                                           .factors = terms_.data(),
                                                           .divisor = transport_.ranks(),
-                                                          .streaming = streaming});
+                                                          .streaming = streaming && !in_place});
   }
 }
 
@@ -302,6 +313,8 @@ const Block& Execution::BlockOf(const Slice& slice, int i) const {
 std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) const {
   if (slice.buffer != Buffer::kStage)
     return BlockOf(slice, i).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
+  if (std::byte* const input = InputOf(slice))
+    return input + static_cast<std::size_t>(chunk) * chunk_bytes_;
   // The slot of chunk 0 alternates from operation to operation, so that a short operation need not
   // wait for the readers of the one before.
   const std::size_t slot = (index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots;

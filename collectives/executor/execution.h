@@ -85,6 +85,8 @@ class Execution {
 
   /// Bytes read from the stages of peers by all operations so far.
   std::uint64_t bytes_from_peers() const { return bytes_from_peers_; }
+  /// Of these, bytes read from inputs of resident peers where they lie.
+  std::uint64_t resident_bytes() const { return resident_bytes_; }
   /// Bytes put into the stages of peers by all operations so far.
   std::uint64_t bytes_to_peers() const { return bytes_to_peers_; }
 
@@ -109,6 +111,13 @@ class Execution {
   std::uint64_t WordFor(std::int64_t chunk) const;
   PendingWait Pending() const;
   void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
+  std::uint64_t InputsAt() const;
+  bool StagesInput() const;
+  void OfferInputs();
+  Status NoteInputs(int peer, const Fingerprint& theirs);
+  Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t* mine) const;
+  std::byte* InputOf(const Slice& slice) const;
+  bool PeersAreDone();
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
   Status CheckEven() const;
@@ -126,6 +135,7 @@ class Execution {
   std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
   std::vector<std::size_t> committed_;  ///< By sub-slot count: bytes usable in each sub-slot.
   std::uint64_t bytes_from_peers_ = 0;
+  std::uint64_t resident_bytes_ = 0;
   std::uint64_t bytes_to_peers_ = 0;
   std::uint64_t progress_ = 0;
 
@@ -141,10 +151,15 @@ class Execution {
   int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
-  bool published_ = false;            ///< Something that peers may sleep for, since the last Wake.
-  std::vector<std::size_t> extents_;  ///< By step: bytes of the longest block of its extent.
-  std::vector<double> factors_;       ///< By rank, as the calls say.
-  std::vector<double> terms_;         ///< By operand of the step that runs.
+  bool published_ = false;             ///< Something that peers may sleep for since the last Wake.
+  bool resident_ = false;              ///< Peers read this rank's inputs where they lie.
+  bool peer_resident_ = false;         ///< Some peer's are.
+  bool finishing_ = false;             ///< All steps are run; peers may still read the inputs.
+  std::vector<std::byte*> inputs_of_;  ///< By rank: where a resident peer's inputs begin.
+  std::vector<std::size_t> input_starts_;  ///< Of each block of a peer's inputs, and their end.
+  std::vector<std::size_t> extents_;       ///< By step: bytes of the longest block of its extent.
+  std::vector<double> factors_;            ///< By rank, as the calls say.
+  std::vector<double> terms_;              ///< By operand of the step that runs.
   std::vector<const std::byte*> sources_;
 };
 

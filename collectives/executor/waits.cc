@@ -11,6 +11,11 @@ bool Execution::AwaitsPeers() const { return running_ || refused_; }
 PendingWait Execution::Pending() const {
   if (!AwaitsPeers()) return {};
   PendingWait wait{.index = index_};
+  if (running_ && finishing_) {
+    wait.word = WordFor(0);
+    wait.mark = kDoneMark;
+    return wait;
+  }
   if (!running_ || iteration_ >= iterations_) return wait;
   const Step& step = call_.schedule->steps[next_step_];
   const std::int64_t target = ChunkOf(step) + step.wait_offset;

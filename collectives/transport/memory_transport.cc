@@ -48,6 +48,7 @@ void MemoryTransport::Initialise(std::byte* base, const SegmentLayout& layout) {
   header.version = kSegmentVersion;
   header.ranks = static_cast<std::uint32_t>(layout.ranks);
   header.stage_bytes = layout.stage_bytes;
+  header.region_bytes = layout.region_bytes;
 }
 
 Status MemoryTransport::CheckHeader(const std::byte* base, std::size_t size,
@@ -69,6 +70,11 @@ Status MemoryTransport::CheckHeader(const std::byte* base, std::size_t size,
                       " ranks with TIDEGATE_STAGE_BYTES=" + std::to_string(header.stage_bytes) +
                       ", this rank expects " + std::to_string(layout.ranks) + " and " +
                       std::to_string(layout.stage_bytes) + "; set both equal on all ranks");
+  if (header.region_bytes != layout.region_bytes)
+    return Status(StatusCode::kMismatch,
+                  "the group's shared segment says that each rank has " +
+                      std::to_string(header.region_bytes) + " bytes for tensors, and has " +
+                      std::to_string(layout.region_bytes) + "; use one tidegate on all ranks");
   return Status();
 }
 
@@ -132,6 +138,10 @@ bool MemoryTransport::HasReached(int lane, int peer, Mark mark, std::uint64_t wo
   return Words(lane, peer).Of(mark).load(std::memory_order_acquire) >= word;
 }
 
+Result<std::shared_ptr<std::byte>> MemoryTransport::Allocate(std::size_t) {
+  return std::shared_ptr<std::byte>();
+}
+
 void MemoryTransport::PublishWait(int lane, const PendingWait& wait) {
   SharedWait& shared = Words(lane, rank_).wait;
   shared.index.store(wait.index, std::memory_order_relaxed);
@@ -147,7 +157,7 @@ PendingWait MemoryTransport::WaitOf(int lane, int peer) {
                          .mark = shared.mark.load(std::memory_order_relaxed),
                          .peer = shared.peer.load(std::memory_order_relaxed)};
   // A peer wrote it: the mark must at least be one.
-  return wait.mark >= 0 && wait.mark < kMaxMarks ? wait : PendingWait{};
+  return wait.mark >= 0 && wait.mark <= kDoneMark ? wait : PendingWait{};
 }
 
 void MemoryTransport::PublishRecord(int pid, const std::string& host, const std::string& address) {

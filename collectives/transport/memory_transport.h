@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include "collectives/transport/segment_layout.h"
 #include "collectives/transport/transport.h"
 
@@ -14,6 +16,9 @@ class MemoryTransport : public Transport {
   int ranks() const final { return layout_.ranks; }
   std::size_t stage_bytes() const final { return layout_.stage_bytes; }
   std::byte* StageOf(int lane, int owner) final { return base_ + layout_.StageAt(lane, owner); }
+
+  std::size_t region_bytes() const final { return layout_.region_bytes; }
+  std::byte* RegionOf(int owner) final { return base_ + layout_.RegionAt(owner); }
 
   void Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
               std::span<const std::uint64_t> splits) final;
@@ -37,6 +42,10 @@ class MemoryTransport : public Transport {
   /// one unless this rank `sends`. Must precede their first use; idempotent and cheap when
   /// repeated.
   virtual Status CommitPair(int peer, bool sends) = 0;
+  /// Memory of `bytes` in this rank's region, given back when the last copy of the result goes;
+  /// that may be after the transport. Null: this transport has no region. kResourceExhausted: it is
+  /// full, or the machine's memory is. Any thread.
+  virtual Result<std::shared_ptr<std::byte>> Allocate(std::size_t bytes);
 
   /// Marks this rank as attached; its record is visible to peers afterwards.
   void PublishRecord(int pid, const std::string& host, const std::string& address);

@@ -9,14 +9,17 @@ std::size_t RoundUp(std::size_t value, std::size_t to) { return (value + to - 1)
 
 }  // namespace
 
-SegmentLayout::SegmentLayout(int ranks_in, std::size_t stage_bytes_in)
-    : ranks(ranks_in), stage_bytes(RoundUp(stage_bytes_in, kPage)) {
+SegmentLayout::SegmentLayout(int ranks_in, std::size_t stage_bytes_in, std::size_t region_bytes_in)
+    : ranks(ranks_in),
+      stage_bytes(RoundUp(stage_bytes_in, kPage)),
+      region_bytes(RoundUp(region_bytes_in, kPage)) {
   const auto n = static_cast<std::size_t>(ranks);
   lane_words_ = sizeof(SegmentHeader) + n * sizeof(RankRecord);
   splits_ = lane_words_ + kLanes * n * sizeof(LaneWords);
   pairs_ = RoundUp(splits_ + kLanes * n * 2 * 2 * n * sizeof(std::uint64_t), kPage);
   stages_ = RoundUp(pairs_ + n * n * sizeof(PairChannel), kPage);
-  total_ = stages_ + kLanes * n * stage_bytes;
+  regions_ = stages_ + kLanes * n * stage_bytes;
+  total_ = regions_ + n * region_bytes;
 }
 
 std::size_t SegmentLayout::RankRecordAt(int rank) const {
@@ -38,6 +41,10 @@ std::size_t SegmentLayout::PairChannelAt(int from, int to) const {
 
 std::size_t SegmentLayout::StageAt(int lane, int rank) const {
   return stages_ + static_cast<std::size_t>(lane * ranks + rank) * stage_bytes;
+}
+
+std::size_t SegmentLayout::RegionAt(int rank) const {
+  return regions_ + static_cast<std::size_t>(rank) * region_bytes;
 }
 
 }  // namespace tidegate

@@ -13,10 +13,12 @@ namespace tidegate {
 /// rank only, except where an atomic read-modify-write is named.
 ///
 ///   SegmentHeader | RankRecord x ranks | LaneWords x ranks x lanes | all_to_all splits |
-///   PairChannel x ranks x ranks | stage x ranks x lanes   (the last two page-aligned)
+///   PairChannel x ranks x ranks | stage x ranks x lanes | region x ranks
+///
+/// The last three are page-aligned. A region is where a rank's own tensors may lie.
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 4;
+inline constexpr std::uint32_t kSegmentVersion = 5;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
@@ -28,6 +30,7 @@ struct SegmentHeader {
   std::uint32_t version;
   std::uint32_t ranks;
   std::uint64_t stage_bytes;
+  std::uint64_t region_bytes;
   /// A FailureState; the record is readable once it is kFailed (release, read with acquire).
   alignas(64) std::atomic<std::uint32_t> failure_state;
   std::int32_t failure_code;
@@ -65,7 +68,7 @@ struct LaneWords {
   alignas(64) std::atomic<std::uint64_t> arrived;
   /// Even marks say that something is there, odd ones that it has been read: those who poll the one
   /// are not disturbed by the other. What most schedules use shares the line of the arrival.
-  std::atomic<std::uint64_t> even_marks[kMaxMarks / 2];
+  std::atomic<std::uint64_t> even_marks[kMaxMarks / 2 + 1];  ///< The last is kDoneMark.
   alignas(64) std::atomic<std::uint64_t> odd_marks[kMaxMarks / 2];
   /// Arrival i lies in entry i % 2. A rank can be at most one operation ahead of a peer that still
   /// reads, because completing an operation takes every peer's arrival at it.
@@ -129,9 +132,10 @@ static_assert(offsetof(PairChannel, pieces) == 4096, "one page a pair where noth
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// Offsets for a group of `ranks` with `stage_bytes` (a multiple of 4096) a rank and lane.
+/// Offsets for a group of `ranks` with `stage_bytes` a rank and lane and `region_bytes` a rank,
+/// both rounded up to pages.
 struct SegmentLayout {
-  SegmentLayout(int ranks, std::size_t stage_bytes);
+  SegmentLayout(int ranks, std::size_t stage_bytes, std::size_t region_bytes = 0);
 
   std::size_t RankRecordAt(int rank) const;
   std::size_t LaneWordsAt(int lane, int rank) const;
@@ -140,13 +144,15 @@ struct SegmentLayout {
   std::size_t SplitsAt(int lane, int rank, std::uint64_t index) const;
   std::size_t PairChannelAt(int from, int to) const;
   std::size_t StageAt(int lane, int rank) const;
+  std::size_t RegionAt(int rank) const;
   std::size_t total_bytes() const { return total_; }
 
   const int ranks;
   const std::size_t stage_bytes;
+  const std::size_t region_bytes;
 
  private:
-  std::size_t lane_words_, splits_, pairs_, stages_, total_;
+  std::size_t lane_words_, splits_, pairs_, stages_, regions_, total_;
 };
 
 }  // namespace tidegate

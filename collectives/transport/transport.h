@@ -16,6 +16,12 @@ namespace tidegate {
 inline constexpr int kLanes = 2;
 /// Progress words of one rank in one lane: schedules that need more cannot be run.
 inline constexpr int kMaxMarks = 510;
+/// The progress word behind those of schedules: that a rank has read all that it reads of its
+/// peers' inputs where they lie.
+inline constexpr Mark kDoneMark = kMaxMarks;
+
+/// In place of an offset: a rank's inputs lie elsewhere.
+inline constexpr std::uint64_t kNotResident = ~std::uint64_t{0};
 
 /// What a rank says about a call when it arrives at it; compared by every rank with its own before
 /// a byte of any output is written. Plain data: lies in memory shared between processes.
@@ -31,6 +37,9 @@ struct Fingerprint {
   ReduceOp reduce_op = ReduceOp::kNone;
   std::uint8_t refused = 0;  ///< 1: this rank's own call was wrong; it will not take part.
   std::int32_t root = -1;
+  /// Where in its region this rank's inputs begin, one behind the other, so that peers may read
+  /// them there; kNotResident: they are elsewhere. Ranks may differ.
+  std::uint64_t inputs_at = kNotResident;
 };
 
 /// True when two ranks made the same call.
@@ -80,6 +89,11 @@ class Transport {
   /// machine cannot provide it. Must precede the first use of a range; idempotent.
   virtual Status CommitStage(int lane, std::size_t offset, std::size_t bytes) = 0;
 
+  /// Bytes of memory that each rank has for tensors of its own which all ranks can read; 0: none.
+  virtual std::size_t region_bytes() const = 0;
+  /// That of `owner`. What of it is no tensor of the owner need not have pages.
+  virtual std::byte* RegionOf(int owner) = 0;
+
   /// Publishes that this rank came to operation `index` (from 1, counted by lane) with
   /// `fingerprint` and, for all_to_all (else empty), the bytes it will send to each rank followed
   /// by the bytes it expects from each. An arrival stays readable until the rank arrives at `index
@@ -94,7 +108,7 @@ class Transport {
   /// The latest arrival of `peer` in `lane`, for diagnosis; false when there is none.
   virtual bool LatestArrival(int lane, int peer, Fingerprint* fingerprint) = 0;
 
-  /// Raises this rank's progress word of `mark`, below kMaxMarks, to `word`. Like Arrive it wakes
+  /// Raises this rank's progress word of `mark`, at most kDoneMark, to `word`. Like Arrive it wakes
   /// nobody: after one or several of them comes Wake.
   virtual void Signal(int lane, Mark mark, std::uint64_t word) = 0;
   virtual bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) = 0;

@@ -101,4 +101,17 @@ Status CommitPages(int fd, std::size_t offset, std::size_t size) {
   return Status();
 }
 
+Status ReleasePages(int fd, std::size_t offset, std::size_t size) {
+  if (size == 0) return Status();
+  int error = 0;
+  do {
+    error = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                      static_cast<off_t>(size)) == 0
+                ? 0
+                : errno;
+  } while (error == EINTR);
+  if (error == 0) return Status();
+  return ErrnoStatus(error, "giving " + FormatBytes(size) + " of shared memory back");
+}
+
 }  // namespace tidegate

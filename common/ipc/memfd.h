@@ -21,4 +21,8 @@ Result<std::size_t> FileSize(int fd);
 /// Idempotent. Pages allocated before a failure stay until the file goes.
 Status CommitPages(int fd, std::size_t offset, std::size_t size);
 
+/// Gives the pages of [offset, offset + size), both multiples of the page size, back to the
+/// machine, under all mappings: what is read there afterwards is zero.
+Status ReleasePages(int fd, std::size_t offset, std::size_t size);
+
 }  // namespace tidegate

@@ -168,6 +168,12 @@ std::uint64_t AvailableMemory(const std::string& root) {
                   LeastLimit<std::uint64_t>(root, "memory", &MemoryRoomOf).value_or(kUnknown));
 }
 
+std::uint64_t TotalMemory(const std::string& root) {
+  constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
+  const auto kib = ReadField(path(root) / "proc/meminfo", "MemTotal:");
+  return std::min(kib ? *kib * 1024 : kUnknown, MemoryLimit(root).value_or(kUnknown));
+}
+
 std::optional<std::uint64_t> MemoryLimit(const std::string& root) {
   return LeastLimit<std::uint64_t>(root, "memory", &MemoryLimitOf);
 }

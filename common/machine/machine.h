@@ -20,6 +20,10 @@ std::optional<double> CpuQuota(const std::string& root = "/");
 /// greatest value where neither can be read.
 std::uint64_t AvailableMemory(const std::string& root = "/");
 
+/// Bytes of memory that this process could have if nothing else ran: the machine's, within the
+/// cgroup's limit. The greatest value where neither can be read.
+std::uint64_t TotalMemory(const std::string& root = "/");
+
 /// The least cgroup (v1 or v2) memory limit that binds this process, in bytes; nullopt: none.
 std::optional<std::uint64_t> MemoryLimit(const std::string& root = "/");
 

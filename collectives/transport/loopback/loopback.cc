@@ -33,8 +33,8 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
   LoopbackGroup& group_;
 };
 
-LoopbackGroup::LoopbackGroup(int ranks, std::size_t stage_bytes) {
-  const SegmentLayout layout(ranks, stage_bytes);
+LoopbackGroup::LoopbackGroup(int ranks, std::size_t stage_bytes, std::size_t region_bytes) {
+  const SegmentLayout layout(ranks, stage_bytes, region_bytes);
   // A memfd, as for processes: pages that no test touches are never allocated.
   Result<UniqueFd> file = CreateMemfd("tidegate-loopback", layout.total_bytes());
   TIDEGATE_CHECK(file.ok());

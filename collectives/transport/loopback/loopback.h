@@ -19,7 +19,7 @@ using Visibility = std::function<bool(int rank, int peer)>;
 /// own or, since executions are resumable, by one thread in any order.
 class LoopbackGroup {
  public:
-  LoopbackGroup(int ranks, std::size_t stage_bytes);
+  LoopbackGroup(int ranks, std::size_t stage_bytes, std::size_t region_bytes = 0);
   ~LoopbackGroup();
 
   /// The transport of `rank`; owned by the group.

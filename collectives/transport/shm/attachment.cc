@@ -115,16 +115,17 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
     const Result<SegmentKey> key = RandomKey();
     if (!key.ok()) return key.status();
     description.key = key.value();
-    Result<UniqueFd> segment = CreateMemfd("tidegate-segment", layout_.total_bytes());
-    if (!segment.ok()) return segment.status();
-    const int fd = segment.value().get();
-    // Every page that ranks touch without a commit of their own.
-    TIDEGATE_RETURN_IF_ERROR(CommitPages(fd, 0, layout_.PairChannelAt(0, 0)));
-    Result<Mapping> mapping = Mapping::Map(fd, layout_.total_bytes());
-    if (!mapping.ok()) return mapping.status();
-    ShmTransport::Initialise(mapping.value().data(), layout_);
-    std::unique_ptr<ShmTransport> made(new ShmTransport(
-        options_, layout_, service_, std::move(segment).value(), std::move(mapping).value()));
+    // Limits on files or on address space may leave no room for tensors: those are then ordinary.
+    std::unique_ptr<ShmTransport> made;
+    if (options_.region_bytes > 0)
+      if (auto roomy = MakeSegment({options_.ranks, options_.stage_bytes, options_.region_bytes});
+          roomy.ok())
+        made = std::move(roomy).value();
+    if (made == nullptr) {
+      Result<std::unique_ptr<ShmTransport>> bare = MakeSegment(layout_);
+      if (!bare.ok()) return bare.status();
+      made = std::move(bare).value();
+    }
     if (options_.agreement) {
       Result<std::string> agreement = AskForAgreement();
       if (!agreement.ok()) return agreement.status();
@@ -142,13 +143,26 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
   }
   ShmTransport& made = *transport.value();
   made.offer_ = description.key;
-  service_->Offer(description.key, made.segment_.get());
+  service_->Offer(description.key, made.segment_->fd.get());
   made.PublishRecord(self_.pid, self_.host, service_->address());
   // Before the description, so that whoever has that finds this.
   if (options_.agreement)
     TIDEGATE_RETURN_IF_ERROR(options_.bootstrap->Set(kAgreementKey, made.agreement_));
   TIDEGATE_RETURN_IF_ERROR(options_.bootstrap->Set(kSegmentKey, Encode(description)));
   return transport;
+}
+
+Result<std::unique_ptr<ShmTransport>> ShmAttachment::MakeSegment(const SegmentLayout& layout) {
+  Result<UniqueFd> segment = CreateMemfd("tidegate-segment", layout.total_bytes());
+  if (!segment.ok()) return segment.status();
+  const int fd = segment.value().get();
+  // Every page that ranks touch without a commit of their own.
+  TIDEGATE_RETURN_IF_ERROR(CommitPages(fd, 0, layout.PairChannelAt(0, 0)));
+  Result<Mapping> mapping = Mapping::Map(fd, layout.total_bytes());
+  if (!mapping.ok()) return mapping.status();
+  ShmTransport::Initialise(mapping.value().data(), layout);
+  return std::unique_ptr<ShmTransport>(new ShmTransport(
+      options_, layout, service_, std::move(segment).value(), std::move(mapping).value()));
 }
 
 /// The others must not wait for what an exception has kept from being written.
@@ -286,17 +300,26 @@ Status ShmAttachment::CreatorGone(const SegmentDescription& description) const {
 Result<std::unique_ptr<ShmTransport>> ShmAttachment::MapSegment(UniqueFd segment) {
   const Result<std::size_t> size = FileSize(segment.get());
   if (!size.ok()) return size.status();
-  if (size.value() != layout_.total_bytes())
+  // How much there is for tensors is up to the rank that made it.
+  const std::size_t bare = layout_.total_bytes();
+  const std::size_t ranks = static_cast<std::size_t>(options_.ranks);
+  const SegmentLayout layout(options_.ranks, layout_.stage_bytes,
+                             size.value() > bare ? (size.value() - bare) / ranks : 0);
+  if (size.value() != layout.total_bytes())
     return Status(StatusCode::kMismatch, "the shared memory of " + group_ + " has " +
                                              std::to_string(size.value()) + " bytes, expected " +
-                                             std::to_string(layout_.total_bytes()) +
+                                             std::to_string(bare) +
+                                             " and as many pages for the tensors of each rank"
                                              "; use one tidegate on all ranks");
-  Result<Mapping> mapping = Mapping::Map(segment.get(), layout_.total_bytes());
+  Result<Mapping> mapping = Mapping::Map(segment.get(), layout.total_bytes());
+  if (!mapping.ok() && layout.region_bytes > 0)
+    return Status(mapping.status().code(), mapping.status().message() +
+                                               "; raise this rank's limit on address space "
+                                               "(ulimit -v), or set TIDEGATE_HEAP_BYTES=0");
   if (!mapping.ok()) return mapping.status();
-  TIDEGATE_RETURN_IF_ERROR(
-      ShmTransport::CheckHeader(mapping.value().data(), size.value(), layout_));
-  return std::unique_ptr<ShmTransport>(new ShmTransport(
-      options_, layout_, service_, std::move(segment), std::move(mapping).value()));
+  TIDEGATE_RETURN_IF_ERROR(ShmTransport::CheckHeader(mapping.value().data(), size.value(), layout));
+  return std::unique_ptr<ShmTransport>(
+      new ShmTransport(options_, layout, service_, std::move(segment), std::move(mapping).value()));
 }
 
 Status ShmAttachment::Complete(ShmTransport& transport) {
@@ -347,7 +370,7 @@ Status ShmAttachment::ReadPresence(int rank, Nanoseconds timeout, ShmTransport* 
     if (!left)
       process = service_->Watch(identity.pid, identity.start_time);
     else if (transport != nullptr)
-      ShmTransport::MarkLeft(transport->mapping_.data(), layout_, rank, identity);
+      ShmTransport::MarkLeft(transport->segment_->mapping.data(), layout_, rank, identity);
   }
   announced_[static_cast<std::size_t>(rank)] = Announced{identity, std::move(process)};
   return Status();

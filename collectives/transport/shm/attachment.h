@@ -51,6 +51,7 @@ class ShmAttachment {
   /// One try over one connection; kTimeout: try again.
   Result<UniqueFd> AskOnce(const SegmentDescription& description, TimePoint until);
   Status CreatorGone(const SegmentDescription& description) const;
+  Result<std::unique_ptr<ShmTransport>> MakeSegment(const SegmentLayout& layout);
   Result<std::unique_ptr<ShmTransport>> MapSegment(UniqueFd segment);
   Status Complete(ShmTransport& transport);
 
@@ -67,7 +68,7 @@ class ShmAttachment {
   TimePoint SliceEnd() const;
 
   const ShmTransport::Options options_;
-  const SegmentLayout layout_;
+  const SegmentLayout layout_;  // Without regions.
   const std::string group_;
   const TimePoint start_;
   std::shared_ptr<NodeService> service_;

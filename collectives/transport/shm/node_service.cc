@@ -146,6 +146,7 @@ void NodeService::Stop() {
   outgoing_.clear();
   peers_.clear();
   processes_.clear();
+  timers_.clear();
 }
 
 void NodeService::BeforeFork() {
@@ -197,6 +198,23 @@ void NodeService::Offer(const SegmentKey& key, int fd) {
 void NodeService::Withdraw(const SegmentKey& key) {
   const std::lock_guard lock(mutex_);
   offers_.erase(key.words);
+}
+
+void NodeService::RunAt(TimePoint when, std::function<void()> run) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  timers_.emplace(when, std::move(run));
+  Wake();
+}
+
+/// Without the lock while they run.
+void NodeService::RunTimers(std::unique_lock<std::mutex>& lock, TimePoint now) {
+  while (!stopping_ && !timers_.empty() && timers_.begin()->first <= now) {
+    const std::function<void()> run = std::move(timers_.extract(timers_.begin()).mapped());
+    lock.unlock();
+    run();
+    lock.lock();
+  }
 }
 
 void NodeService::AddListener(DeathListener* listener) {
@@ -264,6 +282,7 @@ NodeService::PollSet NodeService::BuildPollSet() {
     else
       set.WakeBy(outgoing.retry_at);
   }
+  if (!timers_.empty()) set.WakeBy(timers_.begin()->first);
   for (auto entry = processes_.begin(); entry != processes_.end();) {
     std::shared_ptr<Process> process = entry->second.lock();
     if (!process || process->ended()) {
@@ -304,6 +323,7 @@ void NodeService::Run() {
     ServeIncoming(now);
     AdvanceOutgoing(now);
     BuryDead();
+    RunTimers(lock, now);
     if (news_of_death_) {
       news_of_death_ = false;
       lock.unlock();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -73,6 +74,10 @@ class NodeService {
   void Offer(const SegmentKey& key, int fd);
   void Withdraw(const SegmentKey& key);
 
+  /// Runs `run`, which must not block for long, on the service's thread, not before `when`; never
+  /// once the service is stopped. `run` may call RunAt.
+  void RunAt(TimePoint when, std::function<void()> run);
+
   /// After RemoveListener the listener is not running and is not called again. Neither may be
   /// called from OnDeath or under a lock that OnDeath takes.
   void AddListener(DeathListener* listener);
@@ -105,6 +110,7 @@ class NodeService {
   static void* ThreadMain(void* service);
   void Run();
   void NotifyListeners();
+  void RunTimers(std::unique_lock<std::mutex>& lock, TimePoint now);
 
   // All of these run under mutex_.
   PollSet BuildPollSet();
@@ -139,6 +145,7 @@ class NodeService {
   std::map<std::string, std::shared_ptr<Peer>> peers_;
   std::map<std::pair<pid_t, std::uint64_t>, std::weak_ptr<Process>> processes_;  // By start time.
   std::map<std::array<std::uint64_t, 2>, int> offers_;
+  std::multimap<TimePoint, std::function<void()>> timers_;
 
   std::mutex listener_mutex_;  // Held while listeners run; taken before mutex_, never after.
   std::vector<DeathListener*> listeners_;

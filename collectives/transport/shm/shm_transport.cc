@@ -58,8 +58,15 @@ ShmTransport::ShmTransport(const Options& options, SegmentLayout layout,
     : MemoryTransport(mapping.data(), layout, options.rank),
       group_(DescribeGroup(options.group_name, options.ranks)),
       service_(std::move(service)),
-      segment_(std::move(segment)),
-      mapping_(std::move(mapping)),
+      segment_(std::make_shared<SharedSegment>(std::move(segment), std::move(mapping))),
+      heap_(layout.region_bytes == 0
+                ? nullptr
+                : ResidentHeap::Make(
+                      segment_, layout.RegionAt(options.rank), layout.region_bytes, SteadyClock(),
+                      [weak = std::weak_ptr(service_)](TimePoint when, std::function<void()> run) {
+                        if (const std::shared_ptr<NodeService> alive = weak.lock())
+                          alive->RunAt(when, std::move(run));
+                      })),
       doorbells_(static_cast<std::size_t>(options.ranks)),
       neighbours_(static_cast<std::size_t>(options.ranks)) {
   neighbours_[static_cast<std::size_t>(options.rank)].settled = true;
@@ -72,20 +79,26 @@ ShmTransport::~ShmTransport() {
   if (!HasLeft(rank())) PublishLeft();
   service_->RemoveListener(this);
   if (offer_) service_->Withdraw(*offer_);
+  if (heap_) heap_->Retire();
+}
+
+Result<std::shared_ptr<std::byte>> ShmTransport::Allocate(std::size_t bytes) {
+  return heap_ ? heap_->Allocate(bytes) : MemoryTransport::Allocate(bytes);
 }
 
 Status ShmTransport::CommitStage(int lane, std::size_t offset, std::size_t bytes) {
-  return CommitOnce(segment_.get(), committed_[lane], layout().StageAt(lane, rank()) + offset,
+  return CommitOnce(segment_->fd.get(), committed_[lane], layout().StageAt(lane, rank()) + offset,
                     bytes);
 }
 
 Status ShmTransport::CommitPair(int peer, bool sends) {
   constexpr std::size_t kRings = offsetof(PairChannel, pieces);
   const std::lock_guard lock(pairs_mutex_);
-  TIDEGATE_RETURN_IF_ERROR(CommitOnce(segment_.get(), committed_pairs_,
+  TIDEGATE_RETURN_IF_ERROR(CommitOnce(segment_->fd.get(), committed_pairs_,
                                       layout().PairChannelAt(rank(), peer),
                                       sends ? sizeof(PairChannel) : kRings));
-  return CommitOnce(segment_.get(), committed_pairs_, layout().PairChannelAt(peer, rank()), kRings);
+  return CommitOnce(segment_->fd.get(), committed_pairs_, layout().PairChannelAt(peer, rank()),
+                    kRings);
 }
 
 void ShmTransport::Wake() {

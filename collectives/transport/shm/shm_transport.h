@@ -15,6 +15,8 @@
 #include "collectives/transport/shm/node_service.h"
 #include "collectives/transport/shm/peer.h"
 #include "collectives/transport/shm/process.h"
+#include "collectives/transport/shm/resident_heap.h"
+#include "collectives/transport/shm/shared_segment.h"
 #include "collectives/transport/shm/wire.h"
 #include "common/clock.h"
 #include "common/ipc/doorbell.h"
@@ -40,6 +42,9 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
     int rank = 0;
     int ranks = 1;
     std::size_t stage_bytes = 0;
+    /// For tensors of each rank, as the rank that makes the segment has it; 0: none. Costs address
+    /// space alone until tensors lie there.
+    std::size_t region_bytes = 0;
     Bootstrap* bootstrap = nullptr;  ///< Used during Attach only.
     TimePoint deadline = kNoDeadline;
     bool (*interrupted)() = nullptr;  ///< May be null; polled while blocking: true gives up.
@@ -79,6 +84,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   Status CommitStage(int lane, std::size_t offset, std::size_t bytes) override;
   /// Both directions between this rank and `to`: what it writes there as sender and as receiver.
   Status CommitPair(int peer, bool sends) override;
+  Result<std::shared_ptr<std::byte>> Allocate(std::size_t bytes) override;
   /// Rings every linked peer's doorbell and, once the group has failed, this process's own.
   void Wake() override;
 
@@ -119,8 +125,8 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
 
   const std::string group_;  // "group 0 [4 ranks]", for messages.
   const std::shared_ptr<NodeService> service_;
-  const UniqueFd segment_;
-  const Mapping mapping_;
+  const std::shared_ptr<const SharedSegment> segment_;  // Tensors may outlive the group.
+  const std::shared_ptr<ResidentHeap> heap_;            // Null: this segment has no regions.
   std::string agreement_;
   std::optional<SegmentKey> offer_;
   CommittedRanges committed_[kLanes];

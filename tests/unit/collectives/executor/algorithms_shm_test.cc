@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
@@ -24,6 +25,8 @@ using testing::CaseMemory;
 using testing::CollectiveCase;
 using testing::NamedPlacement;
 using testing::PlacementsOf;
+
+constexpr std::size_t kRegionBytes = std::size_t{4} << 20;
 
 /// Runs one operation of `rank` to its end.
 void RunToEnd(ShmTransport& transport, Execution& execution, const CollectiveRequest& request,
@@ -67,8 +70,12 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
   std::vector<std::unique_ptr<RankProcess>> processes;
   for (int rank = 0; rank < ranks; ++rank) {
     processes.push_back(std::make_unique<RankProcess>([&, rank] {
-      const std::unique_ptr<ShmTransport> transport = group.Attach(rank);
-      ASSERT_NE(transport, nullptr);
+      FileBootstrap bootstrap(group.path());
+      ShmTransport::Options options = group.Options(rank, bootstrap);
+      options.region_bytes = kRegionBytes;
+      Result<std::unique_ptr<ShmTransport>> attached = ShmTransport::Attach(options);
+      ASSERT_TRUE(attached.ok()) << attached.status().message();
+      const std::unique_ptr<ShmTransport> transport = std::move(attached).value();
       Execution execution(*transport, /*lane=*/0);
       std::uint64_t sequence = 0;
       std::size_t number = 0;
@@ -82,6 +89,12 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
             if (algorithm.even && !IsEven(one)) continue;
             if (number++ % every != 0) continue;
             CaseMemory memory(one);
+            // Every other case of every rank with its inputs in the segment, each rank its own.
+            std::shared_ptr<std::byte> region;
+            if ((sequence + static_cast<std::uint64_t>(rank) * (sequence / 2)) % 2 == 0) {
+              region = transport->Allocate(kRegionBytes / 2).value();
+              memory.Place(rank, region.get());
+            }
             const CollectiveRequest request = memory.RequestFor(rank);
             const Schedule schedule = algorithm.build({.rank = rank,
                                                        .ranks = ranks,
@@ -90,6 +103,7 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
             const std::uint64_t before = execution.bytes_from_peers() + execution.bytes_to_peers();
             ASSERT_NO_FATAL_FAILURE(RunToEnd(*transport, execution, request, schedule, ++sequence));
             ASSERT_EQ(memory.ErrorOf(rank), "") << algorithm.name << " on " << placed.name;
+            memory.Scribble(rank);
             const std::uint64_t after = execution.bytes_from_peers() + execution.bytes_to_peers();
             if (IsFlow(algorithm)) {
               expected += BytesOf(one);
@@ -103,11 +117,15 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
           static_cast<std::int64_t>(execution.bytes_from_peers() + execution.bytes_to_peers()) -
           other_bytes;
       if (rank == 0) moved[1] = expected;
+      moved[2] += static_cast<std::int64_t>(execution.resident_bytes());
     }));
   }
   for (const std::unique_ptr<RankProcess>& process : processes)
     ASSERT_TRUE(process->Succeeded(/*limit_ms=*/500'000));
   EXPECT_EQ(moved[0], moved[1]);
+  if (ranks > 1) {
+    EXPECT_GT(moved[2], 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AlgorithmsShmTest, ::testing::Range(1, 9));

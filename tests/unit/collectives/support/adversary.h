@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -20,21 +21,37 @@ namespace tidegate::testing {
 /// steps, while every rank sees its peers' progress late, at random.
 class Adversary {
  public:
+  /// Whether the inputs of a rank lie in its region in one case, outputs in place with them.
+  using IsResident = std::function<bool(std::size_t number, int rank)>;
+
+  /// Sparse: what is not used costs nothing.
+  static constexpr std::size_t kRegionBytes = std::size_t{64} << 20;
+
   Adversary(int ranks, std::uint32_t seed, std::size_t stage_bytes,
             const Placement* placement = nullptr)
       : ranks_(ranks),
         stage_bytes_(stage_bytes),
         placement_(placement),
         random_(seed),
-        group_(ranks, stage_bytes) {
+        group_(ranks, stage_bytes, kRegionBytes) {
     for (int rank = 0; rank < ranks; ++rank)
       executions_.emplace_back(group_.transport(rank), /*lane=*/0);
     group_.set_visibility([this](int, int) { return random_() % 4 != 0; });
   }
 
-  /// All ranks run all cases in order, each at its own pace. Empty when every result is right.
-  std::string Run(const std::vector<CollectiveCase>& cases, const AlgorithmTable& table) {
+  /// All ranks run all cases in order, each at its own pace. Empty when every result is right. A
+  /// rank overwrites its inputs as soon as a case is done for it, where they lie in its region.
+  std::string Run(const std::vector<CollectiveCase>& cases, const AlgorithmTable& table,
+                  const IsResident& is_resident = nullptr) {
     std::vector<CaseMemory> memory(cases.begin(), cases.end());
+    std::vector<std::size_t> used(static_cast<std::size_t>(ranks_), 0);
+    for (std::size_t number = 0; is_resident && number < cases.size(); ++number) {
+      for (int rank = 0; rank < ranks_; ++rank) {
+        std::size_t& at = used[static_cast<std::size_t>(rank)];
+        if (is_resident(number, rank))
+          at += memory[number].Place(rank, group_.transport(rank).RegionOf(rank) + at);
+      }
+    }
     std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
     std::vector<std::unique_ptr<PreparedCall>> running(next.size());
     std::vector<std::unique_ptr<Schedule>> schedules(next.size());
@@ -62,10 +79,11 @@ class Adversary {
       if (!outcome.ok()) return outcome.status().message();
       if (outcome.value() == Execution::Outcome::kBlocked) continue;
       running[rank] = nullptr;
+      const auto done = static_cast<int>(rank);
+      if (std::string error = memory[next[rank]].ErrorOf(done); !error.empty()) return error;
+      memory[next[rank]].Scribble(done);
       if (++next[rank] == cases.size()) --unfinished;
     }
-    for (const CaseMemory& one : memory)
-      if (std::string error = one.FirstError(); !error.empty()) return error;
     return "";
   }
 
@@ -73,6 +91,10 @@ class Adversary {
   std::uint64_t BytesMovedBy(int rank) const {
     const Execution& execution = executions_[static_cast<std::size_t>(rank)];
     return execution.bytes_from_peers() + execution.bytes_to_peers();
+  }
+  /// Bytes that `rank` has read from its peers' inputs where they lie.
+  std::uint64_t ResidentBytesOf(int rank) const {
+    return executions_[static_cast<std::size_t>(rank)].resident_bytes();
   }
   /// Bytes that `rank` has put into its peers' stages.
   std::uint64_t BytesPutBy(int rank) const {

@@ -1,7 +1,10 @@
 #include "tests/unit/collectives/support/collective_case.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
+#include <map>
+#include <utility>
 
 namespace tidegate::testing {
 
@@ -55,7 +58,8 @@ CaseMemory::CaseMemory(const CollectiveCase& test_case)
     : case_(test_case),
       inputs_(static_cast<std::size_t>(test_case.ranks)),
       outputs_(inputs_.size()),
-      expected_(inputs_.size()) {
+      expected_(inputs_.size()),
+      placed_(inputs_.size()) {
   const int ranks = case_.ranks;
   const auto& counts = case_.counts;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -105,7 +109,33 @@ CaseMemory::CaseMemory(const CollectiveCase& test_case)
   }
 }
 
+std::size_t CaseMemory::Place(int rank, std::byte* memory) {
+  Placed& placed = placed_[static_cast<std::size_t>(rank)];
+  CollectiveRequest request = RequestFor(rank);
+  placed.memory = memory;
+  std::map<std::byte*, std::byte*> moved;
+  // Of an all-gather in place the input is a part of the output.
+  const bool gathers = case_.in_place && case_.collective == Collective::kAllGather;
+  for (const Block& block : gathers ? request.outputs : request.inputs) {
+    moved[block.data] = memory + placed.bytes;
+    if (block.bytes > 0) std::memcpy(memory + placed.bytes, block.data, block.bytes);
+    placed.bytes += block.bytes;
+  }
+  for (std::vector<Block>* blocks : {&request.inputs, &request.outputs})
+    for (Block& block : *blocks)
+      if (moved.contains(block.data)) block.data = moved.at(block.data);
+  placed.request = std::move(request);
+  return placed.bytes;
+}
+
+void CaseMemory::Scribble(int rank) {
+  const Placed& placed = placed_[static_cast<std::size_t>(rank)];
+  if (placed.bytes > 0) std::memset(placed.memory, 0x5A, placed.bytes);
+}
+
 CollectiveRequest CaseMemory::RequestFor(int rank) {
+  if (const Placed& placed = placed_[static_cast<std::size_t>(rank)]; placed.memory != nullptr)
+    return placed.request;
   const auto blocks = [](std::vector<Values>& tensors) {
     std::vector<Block> result;
     for (Values& tensor : tensors)
@@ -147,8 +177,12 @@ std::string CaseMemory::ErrorOf(int rank) const {
   const auto row = static_cast<std::size_t>(rank);
   const bool scattered = case_.collective == Collective::kReduceScatter;
   for (std::size_t block = 0; block < expected_[row].size(); ++block) {
-    const Values& result =
+    const Values& own =
         ResultIsInput(rank) ? inputs_[row][scattered ? row : 0] : outputs_[row][block];
+    const std::int32_t* const result =
+        placed_[row].memory == nullptr
+            ? own.data()
+            : reinterpret_cast<const std::int32_t*>(placed_[row].request.outputs[block].data);
     for (std::size_t i = 0; i < expected_[row][block].size(); ++i)
       if (result[i] != expected_[row][block][i])
         return Describe(case_) + ": rank " + std::to_string(rank) + " block " +

@@ -33,6 +33,12 @@ class CaseMemory {
  public:
   explicit CaseMemory(const CollectiveCase& test_case);
 
+  /// Moves the inputs of `rank`, one behind the other, to `memory`, with outputs that are in place;
+  /// returns the bytes of it that are used. Before the first RequestFor(rank).
+  std::size_t Place(int rank, std::byte* memory);
+  /// Overwrites what Place moved, as the caller of an operation that is done may.
+  void Scribble(int rank);
+
   CollectiveRequest RequestFor(int rank);
   /// Empty when every rank's outputs are right, else the first difference.
   std::string FirstError() const;
@@ -54,6 +60,12 @@ class CaseMemory {
   std::vector<std::vector<Values>> inputs_;
   std::vector<std::vector<Values>> outputs_;
   std::vector<std::vector<Values>> expected_;
+  struct Placed {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+    CollectiveRequest request;
+  };
+  std::vector<Placed> placed_;
 };
 
 /// Cases of every collective for `ranks`: empty, single, odd and uneven counts and ones that take

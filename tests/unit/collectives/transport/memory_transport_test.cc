@@ -86,7 +86,7 @@ TEST(MemoryTransportTest, AWaitIsSeenAsPublishedLast) {
 
 TEST(MemoryTransportTest, AWaitForAWordThatDoesNotExistIsNone) {
   LoopbackGroup group(2, kStage);
-  for (const Mark mark : {-1, kMaxMarks}) {
+  for (const Mark mark : {-1, kDoneMark + 1}) {
     group.transport(0).PublishWait(0, {.index = 3, .word = 7, .mark = mark, .peer = 1});
     EXPECT_EQ(group.transport(1).WaitOf(0, 0).index, 0u) << mark;
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tidegate {
@@ -34,6 +35,8 @@ std::vector<Part> PartsOf(const SegmentLayout& layout) {
             2 * ranks * sizeof(std::uint64_t), alignof(std::uint64_t));
       add("stage" + of_lane, layout.StageAt(lane, rank), layout.stage_bytes, 4096);
     }
+    if (layout.region_bytes > 0)
+      add("region" + of_rank, layout.RegionAt(rank), layout.region_bytes, 4096);
     for (int peer = 0; peer < layout.ranks; ++peer)
       add("pair to " + std::to_string(peer) + of_rank, layout.PairChannelAt(rank, peer),
           sizeof(PairChannel), alignof(PairChannel));
@@ -43,8 +46,10 @@ std::vector<Part> PartsOf(const SegmentLayout& layout) {
 
 TEST(SegmentLayoutTest, PartsAreAlignedAndDisjointAndFillTheSegment) {
   for (const int ranks : {1, 2, 3, 4, 5, 8, kMaxRanks}) {
-    for (const std::size_t stage : {std::size_t{4096}, std::size_t{1} << 20}) {
-      const SegmentLayout layout(ranks, stage);
+    for (const auto& [stage, region] :
+         {std::pair{4096, 0}, std::pair{4096, 12345}, std::pair{1 << 20, 1 << 30}}) {
+      const SegmentLayout layout(ranks, static_cast<std::size_t>(stage),
+                                 static_cast<std::size_t>(region));
       std::vector<Part> parts = PartsOf(layout);
       std::sort(parts.begin(), parts.end(),
                 [](const Part& a, const Part& b) { return a.begin < b.begin; });
@@ -60,7 +65,8 @@ TEST(SegmentLayoutTest, PartsAreAlignedAndDisjointAndFillTheSegment) {
   }
 }
 
-TEST(SegmentLayoutTest, TheStageIsWholePages) {
+TEST(SegmentLayoutTest, StagesAndRegionsAreWholePages) {
+  EXPECT_EQ(SegmentLayout(2, 1, 4097).region_bytes, 8192u);
   EXPECT_EQ(SegmentLayout(2, 1).stage_bytes, 4096u);
   EXPECT_EQ(SegmentLayout(2, 4097).stage_bytes, 8192u);
 }

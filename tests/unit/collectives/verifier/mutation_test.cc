@@ -102,7 +102,11 @@ std::string Execute(const Plan& plan, const std::vector<Schedule>& group, std::u
   // Chunks of 1 to 6 times 64 bytes, in slots of a quarter of the stage.
   const std::size_t stage_bytes =
       std::size_t{4 * 64} * static_cast<std::size_t>(group.front().sub_slots) * (1 + seed % 6);
-  return Adversary(ranks, seed, stage_bytes, &plan.placed->placement).Run(cases, table);
+  // Some ranks resident, by the seed: none in the first run.
+  std::mt19937 random(seed);
+  const auto is_resident = [&](std::size_t, int) { return random() % 8 < seed % 8; };
+  return Adversary(ranks, seed, stage_bytes, &plan.placed->placement)
+      .Run(cases, table, is_resident);
 }
 
 struct Survivor {

@@ -138,6 +138,15 @@ TEST_F(MachineTest, AvailableMemoryEndsAtTheLimitOfVersion1) {
   EXPECT_EQ(AvailableMemory(root()), 600u);
 }
 
+TEST_F(MachineTest, TotalMemoryEndsAtTheLimit) {
+  EXPECT_EQ(TotalMemory(root()), std::numeric_limits<std::uint64_t>::max());
+  Write("proc/meminfo", "MemTotal: 900 kB\nMemAvailable:  300 kB\n");
+  EXPECT_EQ(TotalMemory(root()), 900u * 1024);
+  Write("proc/self/cgroup", "0::/pod\n");
+  Write("sys/fs/cgroup/pod/memory.max", "1000\n");
+  EXPECT_EQ(TotalMemory(root()), 1000u);
+}
+
 TEST_F(MachineTest, MemoryLimitIsTheLeastOnTheWayUp) {
   EXPECT_EQ(MemoryLimit(root()), std::nullopt);
   Write("proc/self/cgroup", "0::/pod/job\n");

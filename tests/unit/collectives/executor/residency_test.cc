@@ -1,0 +1,190 @@
+// Inputs in the group's own memory: read where they lie, by some ranks or all, with the results of
+// any other memory.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "collectives/algorithms/algorithms.h"
+#include "collectives/executor/execution.h"
+#include "collectives/prepared_call.h"
+#include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/adversary.h"
+#include "tests/unit/collectives/support/placements.h"
+
+namespace tidegate {
+namespace {
+
+using testing::Adversary;
+using testing::AllCases;
+using testing::CollectiveCase;
+
+constexpr std::size_t kStageBytes = 64 << 10;
+
+class ResidencyTest : public ::testing::TestWithParam<int> {
+ protected:
+  int ranks() const { return GetParam(); }
+
+  /// Runs every algorithm over every case of its collective.
+  void RunAll(const Adversary::IsResident& is_resident) {
+    for (const testing::NamedPlacement& placed : testing::PlacementsOf(ranks()))
+      RunOn(placed.placement, is_resident);
+  }
+
+  void RunOn(const Placement& placement, const Adversary::IsResident& is_resident) {
+    for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
+      if (!algorithm.serves(placement)) continue;
+      testing::AlgorithmTable table;
+      table.Add(algorithm.collective, std::size_t{1} << 40, algorithm.build);
+      std::vector<CollectiveCase> cases;
+      for (const CollectiveCase& one : AllCases(ranks(), 150, 7))
+        if (one.collective == algorithm.collective && (IsEven(one) || !algorithm.even))
+          cases.push_back(one);
+      Adversary adversary(ranks(), 11, kStageBytes, &placement);
+      ASSERT_EQ(adversary.Run(cases, table, is_resident), "")
+          << NameOf(algorithm.collective) << " " << algorithm.name;
+      if (ranks() == 1 || placement.nodes() > 1) continue;
+      std::uint64_t resident = 0;
+      for (int rank = 0; rank < ranks(); ++rank) resident += adversary.ResidentBytesOf(rank);
+      const bool stages_inputs =
+          algorithm.collective != Collective::kBarrier &&
+          (algorithm.name == "direct" || algorithm.name == "tree" || algorithm.name == "two_shot");
+      if (stages_inputs) {
+        EXPECT_GT(resident, 0u) << NameOf(algorithm.collective);
+      }
+    }
+  }
+};
+
+TEST_P(ResidencyTest, AllRanksAreResident) {
+  RunAll([](std::size_t, int) { return true; });
+}
+
+TEST_P(ResidencyTest, RanksAndCallsDiffer) {
+  for (unsigned seed = 1; seed <= (ranks() < 4 ? 4u : 1u); ++seed) {
+    std::mt19937 random(seed);
+    RunAll([&](std::size_t, int) { return random() % 2 == 0; });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ResidencyTest, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+/// Two ranks in an all-gather of `kElements` int32 each, by hand.
+class TwoRanks {
+ public:
+  static constexpr std::size_t kElements = 50'000;  // Several chunks.
+  static constexpr std::size_t kBytes = kElements * sizeof(std::int32_t);
+
+  TwoRanks() : group_(2, kStageBytes, std::size_t{4} << 20) {
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto row = static_cast<std::size_t>(rank);
+      executions_.emplace_back(group_.transport(rank), 0);
+      outputs_.emplace_back(2 * kElements);
+      ordinary_.emplace_back(kElements, rank + 1);
+      schedules_[row] = FindAlgorithm(Collective::kAllGather, "direct")
+                            ->build({.rank = rank, .ranks = 2, .placement = &placement_});
+    }
+  }
+
+  std::int32_t* Region(int rank) {
+    return reinterpret_cast<std::int32_t*>(group_.transport(rank).RegionOf(rank));
+  }
+
+  PreparedCall Call(int rank, bool resident) {
+    const auto row = static_cast<std::size_t>(rank);
+    std::byte* input = reinterpret_cast<std::byte*>(ordinary_[row].data());
+    if (resident) {
+      std::fill_n(Region(rank), kElements, rank + 1);
+      input = reinterpret_cast<std::byte*>(Region(rank));
+    }
+    auto* const output = reinterpret_cast<std::byte*>(outputs_[row].data());
+    const CollectiveRequest request{.collective = Collective::kAllGather,
+                                    .dtype = DataType::kInt32,
+                                    .inputs = {{input, kBytes}},
+                                    .outputs = {{output, kBytes}, {output + kBytes, kBytes}}};
+    return Prepare(request, schedules_[row], 1, kStageBytes, DataPaths{kStageBytes, 1 << 30});
+  }
+
+  Execution::Outcome Advance(int rank) {
+    const Result<Execution::Outcome> outcome =
+        executions_[static_cast<std::size_t>(rank)].Advance();
+    EXPECT_TRUE(outcome.ok()) << outcome.status().message();
+    return outcome.ok() ? outcome.value() : Execution::Outcome::kDone;
+  }
+
+  const Placement placement_ = Placement::OneNode(2);
+  LoopbackGroup group_;
+  std::vector<Execution> executions_;
+  std::vector<std::vector<std::int32_t>> outputs_;
+  std::vector<std::vector<std::int32_t>> ordinary_;
+  Schedule schedules_[2];
+};
+
+TEST(ResidentPairTest, OwnerIsDoneOnceAllHaveReadItsInputs) {
+  TwoRanks two;
+  const PreparedCall of_owner = two.Call(0, true);
+  const PreparedCall of_other = two.Call(1, true);
+  ASSERT_TRUE(two.executions_[0].Start(Bind(of_owner)).ok());
+  ASSERT_TRUE(two.executions_[1].Start(Bind(of_other)).ok());
+  // Nothing but the arrival of the other is needed to run all steps.
+  EXPECT_EQ(two.Advance(0), Execution::Outcome::kBlocked);
+  EXPECT_EQ(two.outputs_[0].back(), 2);
+  std::vector<int> awaited;
+  two.executions_[0].AwaitedPeers(&awaited);
+  EXPECT_EQ(awaited, std::vector<int>{1});
+  two.executions_[0].PublishWait();
+  two.executions_[0].LastAwaited(&awaited);
+  EXPECT_EQ(awaited, std::vector<int>{1});
+  EXPECT_EQ(two.Advance(1), Execution::Outcome::kDone);
+  EXPECT_EQ(two.Advance(0), Execution::Outcome::kDone);
+  EXPECT_EQ(two.outputs_[1].front(), 1);
+  EXPECT_EQ(two.executions_[0].resident_bytes(), TwoRanks::kBytes);
+}
+
+TEST(ResidentPairTest, OrdinaryRankWaitsForNobodyAtItsEnd) {
+  TwoRanks two;
+  const PreparedCall of_owner = two.Call(0, true);
+  const PreparedCall of_other = two.Call(1, false);
+  ASSERT_TRUE(two.executions_[0].Start(Bind(of_owner)).ok());
+  ASSERT_TRUE(two.executions_[1].Start(Bind(of_other)).ok());
+  for (int round = 0; round < 1000 && two.Advance(1) != Execution::Outcome::kDone; ++round)
+    EXPECT_EQ(two.Advance(0), Execution::Outcome::kBlocked);
+  EXPECT_EQ(two.Advance(0), Execution::Outcome::kDone);
+  EXPECT_EQ(two.executions_[0].resident_bytes(), 0u);
+  EXPECT_EQ(two.executions_[1].resident_bytes(), TwoRanks::kBytes);
+}
+
+TEST(ResidentPairTest, NothingIsReadWhereAPeerSaysThatCannotBe) {
+  const std::uint64_t region = TwoRanks().group_.transport(0).region_bytes();
+  for (const std::uint64_t at : {region - TwoRanks::kBytes + 4, region + 4, kNotResident - 3,
+                                 std::uint64_t{2}, std::uint64_t{1} << 63}) {
+    TwoRanks two;
+    const PreparedCall mine = two.Call(0, true);
+    const PreparedCall theirs = two.Call(1, true);
+    ASSERT_TRUE(two.executions_[0].Start(Bind(mine)).ok());
+    Fingerprint garbage = theirs.fingerprint;
+    garbage.inputs_at = at;
+    two.group_.transport(1).Arrive(0, 1, garbage, {});
+    const Result<Execution::Outcome> outcome = two.executions_[0].Advance();
+    ASSERT_FALSE(outcome.ok()) << at;
+    EXPECT_EQ(outcome.status().code(), StatusCode::kMismatch);
+    EXPECT_NE(outcome.status().message().find("rank 1"), std::string::npos)
+        << outcome.status().message();
+    EXPECT_NE(outcome.status().message().find(std::to_string(at)), std::string::npos);
+  }
+}
+
+TEST(ResidentPairTest, InputsThatAreNotAlignedAreOrdinary) {
+  TwoRanks two;
+  const PreparedCall call = two.Call(0, true);
+  PreparedCall odd = two.Call(0, true);
+  odd.inputs[0].data += 2;
+  ASSERT_TRUE(two.executions_[0].Start(Bind(odd)).ok());
+  EXPECT_EQ(two.group_.transport(0).ArrivalOf(0, 0, 1).inputs_at, kNotResident);
+}
+
+}  // namespace
+}  // namespace tidegate
