@@ -1,9 +1,11 @@
 #include "backend/process_group.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include "backend/duration.h"
@@ -122,7 +124,17 @@ at::Tensor ProcessGroupTidegate::allocateTensor(long numel, at::TensorOptions op
                                          " got ",
                                          numel, " on ", options.device()));
   }
-  return at::empty({numel}, options);
+  const std::size_t bytes = static_cast<std::size_t>(numel) * options.dtype().itemsize();
+  if (bytes == 0) return at::empty({numel}, options);
+  Result<std::shared_ptr<std::byte>> memory = [&] {
+    const GilRelease released;  // The group's first operation may block.
+    return communicator_->Allocate(bytes);
+  }();
+  if (!memory.ok()) ThrowStatus(Explain("allocate_tensor", memory.status()));
+  if (memory.value() == nullptr) return at::empty({numel}, options);
+  // The storage holds the memory, and with it the mapping, whatever becomes of the group.
+  const std::shared_ptr<std::byte> held = std::move(memory).value();
+  return at::from_blob(held.get(), {numel}, [held](void*) {}, options);
 }
 
 c10d::ErrorType ProcessGroupTidegate::getError() {

@@ -131,6 +131,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
 
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  /// Of cpu: in the group's shared memory where there is room (Communicator::Allocate), so that the
+  /// group's collectives read it where it lies. It may outlive the group. Not resizable.
   at::Tensor allocateTensor(long numel, at::TensorOptions options) override;
 
   c10d::ErrorType getError() override;

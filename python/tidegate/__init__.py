@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate._barrier import monitored_barrier
+from tidegate._memory import empty
 from tidegate._version import __version__
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Backend
 
-__all__ = ["__version__", "monitored_barrier", "stats"]
+__all__ = ["__version__", "empty", "monitored_barrier", "stats"]
 
 _NAME = "tidegate"
 _DEVICES = ["cpu", "cuda"]
@@ -25,12 +26,15 @@ def stats() -> dict[str, Any]:
     """Return what this process has done so far.
 
     ``{"version": 1, "rank": r, "groups": {name: {"ranks": [...], "ops": {op: {"calls": n,
-    "bytes": b, "seconds": s, "errors": e}}}}, "links": {"shm": {"bytes": b}}}``
+    "bytes": b, "seconds": s, "errors": e}}}}, "links": {"shm": {"bytes": b, "resident_bytes":
+    b}}}``
 
     ``version`` numbers the layout of the dictionary, ``rank`` is this process's rank in the job (-1
     before the first group), ``ranks`` are those of the group's members. ``bytes`` of an operation
     are those of its output (of its input for ``reduce_scatter`` and ``send``), ``bytes`` of a link
-    those read from peers. ``seconds`` run from the call to its completion. Any thread may call it.
+    those read from peers, of which ``resident_bytes`` were read where they lie, in tensors that
+    ``tidegate.empty`` or ``allocate_tensor`` made. ``seconds`` run from the call to its completion.
+    Any thread may call it.
     """
     from tidegate import _backend
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from unittest import mock
 
+import tidegate
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -54,6 +55,7 @@ def _from_backend_memory(model: nn.Module, rank: int, recipe: Recipe) -> None:
         models.train(model, rank, recipe)
     # The output of each gather, the input and the output of each reduction.
     assert len(sizes) == FULL["all_gather"] + 2 * FULL["reduce_scatter"], sizes
+    assert tidegate.stats()["links"]["shm"]["resident_bytes"] > 0
 
 
 def _prefetch(model: nn.Module) -> None:
