@@ -39,7 +39,7 @@ peers() {
 scripts/bench_node.sh --help >/dev/null
 for part in "${parts[@]}"; do
   case "$part" in
-    node) write node measure "$node" -J "$samples/node.json" ;;
+    node) write node measure "$node" --resident -J "$samples/node.json" ;;
     load)
       write load measure "$node" all_gather all_reduce barrier --sizes 8K --load \
         -J "$samples/load.json"

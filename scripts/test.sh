@@ -4,11 +4,11 @@
 # proofs (minutes of one thread), and the Python suites run a seeded slice of their matrices.
 . "$(dirname "$0")/common.sh"
 
-tsan_slice=(-L 'transport|executor|ipc')
+tsan_slice=(-L 'transport|executor_shm|ipc')
 asan_slice=(-LE 'collectives_verifier')
 fuzz_seconds=5
 if [ "${1:-}" = all ]; then
-  tsan_slice=(-LE 'collectives_(algorithms|planner|schedule|simulator|topology|verifier)')
+  tsan_slice=(-LE 'collectives_(algorithms|executor$|planner|schedule|simulator|topology|verifier)')
   asan_slice=()
   fuzz_seconds=60
   export TIDEGATE_TEST_ALL=1

@@ -71,8 +71,11 @@ def judge_memory(cell: dict[str, Any]) -> Iterator[Verdict]:
     where = (cell["collective"], cell["ranks"], cell["asked_bytes"])
     loops = cell["loops_us"]
     for share in goals.shares_of(*where):
-        found = ratios(loops[share.bound], loops[TIDEGATE])
-        what = f"share of {share.bound}"
+        variant = TIDEGATE if share.tensors == "ordinary" else share.tensors
+        if variant not in loops:
+            continue
+        found = ratios(loops[share.bound], loops[variant])
+        what = f"share of {share.bound}, {share.tensors} tensors"
         yield at_least(where, what, share.least, found)
     if IN_PLACE in loops and cell["asked_bytes"] in goals.IN_PLACE_BYTES:
         found = ratios(loops[TIDEGATE], loops[IN_PLACE])

@@ -10,15 +10,17 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Share:
-    """At least this share of what a rank's own memory allows, ordinary tensors."""
+    """At least this share of what a rank's own memory allows."""
 
     collective: str
     ranks: int
     bytes: int
     bound: str  # a variant of tidegate_bench_node
     least: float
+    tensors: str = "ordinary"  # or "resident": in the group's shared memory
 
 
+_LARGE = (16 * MIB, 128 * MIB)
 SHARES = (
     *(Share("all_gather", 2, size * MIB, "streaming", s) for size, s in ((16, 0.85), (128, 0.79))),
     *(Share("all_gather", 4, size * MIB, "streaming", s) for size, s in ((16, 0.92), (128, 0.90))),
@@ -26,9 +28,16 @@ SHARES = (
     *(Share("reduce_scatter", 4, size * MIB, "streaming", 0.66) for size in (16, 128)),
     *(Share("all_gather", ranks, MIB, "plain", s) for ranks, s in ((2, 0.65), (4, 0.60))),
     *(Share("reduce_scatter", ranks, MIB, "plain", s) for ranks, s in ((2, 0.50), (4, 0.36))),
+    *(
+        Share("all_gather", ranks, s, "streaming", 0.98, "resident")
+        for ranks in (2, 4)
+        for s in _LARGE
+    ),
+    *(Share("reduce_scatter", 2, size, "streaming", 0.95, "resident") for size in _LARGE),
+    *(Share("reduce_scatter", 4, size, "streaming", 0.92, "resident") for size in _LARGE),
 )
 # In place against out of place, at these sizes.
-IN_PLACE_BYTES = (16 * MIB, 128 * MIB)
+IN_PLACE_BYTES = _LARGE
 
 LATENCY_BYTES = 8 * KIB
 MOST_BARRIERS = 2.0  # p50 of an all-gather of LATENCY_BYTES, in bare barriers

@@ -116,11 +116,13 @@ def test_an_aim_is_judged_by_the_median_of_the_ratios_within_rounds() -> None:
             "tidegate": [10.0, 10.0, 20.0],
             "tidegate_in_place": [11.0, 5.0, 10.0],
             "streaming": [8.0, 9.0, 19.0],
+            "resident": [8.0, 9.0, 20.0],
         },
     }
     quiet = {"options": {"load": False}, "cells": [cell]}
-    share, in_place = judge(quiet)
+    share, resident, in_place = judge(quiet)
     assert (share.aim, share.measured, share.holds) == (">= 0.85", "0.90 (0.80..0.95)", True)
+    assert (resident.aim, resident.measured) == (">= 0.98", "1.00 (0.95..1.00)")
     assert (in_place.measured, in_place.holds) == ("2.00 (0.91..2.00)", True)
     cell["loops_us"]["streaming"] = [8.0, 8.0, 19.0]
     assert next(judge(quiet)).holds is False

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <cstring>
 #include <random>
 #include <string>
@@ -30,8 +32,11 @@ class ResidencyTest : public ::testing::TestWithParam<int> {
 
   /// Runs every algorithm over every case of its collective.
   void RunAll(const Adversary::IsResident& is_resident) {
+    // Many ranks on several nodes take minutes under a sanitizer: with TIDEGATE_TEST_ALL=1.
+    const bool all = std::getenv("TIDEGATE_TEST_ALL") != nullptr;
     for (const testing::NamedPlacement& placed : testing::PlacementsOf(ranks()))
-      RunOn(placed.placement, is_resident);
+      if (all || ranks() <= 4 || placed.placement.nodes() == 1)
+        RunOn(placed.placement, is_resident);
   }
 
   void RunOn(const Placement& placement, const Adversary::IsResident& is_resident) {
