@@ -53,7 +53,12 @@ def create(backend_options: Any, pg_options: Any) -> Backend:
 def stats() -> dict[str, Any]:
     """See :func:`tidegate.stats`."""
     if _shim is None:
-        return {"version": 1, "rank": -1, "groups": {}, "links": {"shm": {"bytes": 0}}}
+        return {
+            "version": 1,
+            "rank": -1,
+            "groups": {},
+            "links": {"shm": {"bytes": 0, "resident_bytes": 0}},
+        }
     result: dict[str, Any] = json.loads(_shim.stats_json())
     return result
 

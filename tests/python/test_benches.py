@@ -21,6 +21,17 @@ IN_PLACE = {"all_gather", "reduce_scatter", "all_reduce"}
 
 
 @needs_node
+def test_node_bench_compares_tensors_in_shared_memory(tmp_path: Path) -> None:
+    samples = tmp_path / "samples.json"
+    arguments = ["all_gather", "reduce_scatter", "--resident", "--sizes", "70K", "--ranks", "2"]
+    arguments += ["--rounds", "2", "--calls", "2", "-J", str(samples)]
+    subprocess.run([NODE, *arguments], capture_output=True, check=True)
+    for cell in json.loads(samples.read_text())["cells"]:
+        assert cell["wrong"] == 0
+        assert {"tidegate", "resident", "resident_in_place"} <= set(cell["loops_us"])
+
+
+@needs_node
 def test_node_bench_reports_every_variant_of_every_cell(tmp_path: Path) -> None:
     samples = tmp_path / "samples.json"
     arguments = ["--sizes", "100,70K", "--ranks", "3", "--rounds", "2", "--calls", "2"]
@@ -46,7 +57,7 @@ def test_node_bench_reports_every_variant_of_every_cell(tmp_path: Path) -> None:
         assert set(cell["loops_us"]) == variants
         assert all(len(times) == 2 and min(times) > 0 for times in cell["loops_us"].values())
         assert set(cell["each_us"]) == (variants if size <= 64 << 10 else set())
-    assert ran.stdout.count("| all_gather | 3 | 70 KiB |") == 1
+    assert ran.stdout.count("| all_gather | 3 | ordinary | 70 KiB |") == 1
 
 
 @needs_node

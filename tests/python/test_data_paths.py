@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
-
-from tests.python.cli_calls import json_of, output_of
 from tests.python.jobs import run_job
 
 SCRIPT = """
@@ -16,12 +16,6 @@ import torch
 import torch.distributed as dist
 
 RUNS_UNDER_STRESS = 200
-SETTINGS = [
-    {}, {"TIDEGATE_CHUNK_BYTES": "4K"}, {"TIDEGATE_CHUNK_BYTES": "100000"},
-    {"TIDEGATE_STREAM_BYTES": "0"}, {"TIDEGATE_STREAM_BYTES": "1T"}, {"TIDEGATE_CALIBRATE": "0"},
-    {"TIDEGATE_STAGE_BYTES": "64K"}, {"TIDEGATE_STAGE_BYTES": "8M", "TIDEGATE_CHUNK_BYTES": "4M"},
-]
-
 def digests(group, elements):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     found = {}
@@ -38,20 +32,7 @@ def digests(group, elements):
             found[f"{dtype} {op}"] = hashlib.sha256(bits).hexdigest()
     return found
 
-def burn(stop):
-    while not stop.is_set():
-        pass
-
-if __name__ == "__main__":
-    dist.init_process_group("tidegate")
-    everybody = list(range(dist.get_world_size()))
-    results = []
-    for setting in SETTINGS:
-        os.environ.update(setting)
-        group = dist.new_group(everybody)
-        results.append(digests(group, 150001))
-        for name in setting:
-            del os.environ[name]
+def stressed():
     short = digests(None, 1001)
     stop = multiprocessing.Event()
     hogs = []
@@ -59,37 +40,64 @@ if __name__ == "__main__":
         hogs = [multiprocessing.Process(target=burn, args=(stop,)) for _ in range(os.cpu_count())]
     for hog in hogs:
         hog.start()
-    stressed = [digests(None, 1001) for _ in range(RUNS_UNDER_STRESS)]
+    steady = all(digests(None, 1001) == short for _ in range(RUNS_UNDER_STRESS))
     stop.set()
     for hog in hogs:
         hog.join()
-    equal = all(result == results[0] for result in results)
-    steady = all(result == short for result in stressed)
-    os.write(1, (json.dumps([equal, steady, len(set(results[0].values()))]) + "\\n").encode())
+    return steady
+
+def burn(stop):
+    while not stop.is_set():
+        pass
+
+if __name__ == "__main__":
+    dist.init_process_group("tidegate")
+    found = digests(None, 150001)
+    steady = True
+    if "STRESS" in os.environ:
+        steady = stressed()
+    os.write(1, (json.dumps([found, steady]) + "\\n").encode())
     dist.destroy_process_group()
 """
 
 
+SETTINGS = [
+    {"STRESS": "1"},
+    {"TIDEGATE_CHUNK_BYTES": "4K", "TIDEGATE_STREAM_BYTES": "0"},
+    {"TIDEGATE_CHUNK_BYTES": "100000", "TIDEGATE_STREAM_BYTES": "1T"},
+    {"TIDEGATE_STAGE_BYTES": "64K", "TIDEGATE_CALIBRATE": "0"},
+]
+
+
 def test_bits_depend_on_no_chunk_store_or_load(tmp_path: Path) -> None:
-    done = run_job(SCRIPT, tmp_path, 3, {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr[-3000:]
-    for line in done.stdout.splitlines():
-        equal, steady, different = json.loads(line)
-        assert equal
-        assert steady
-        assert different == 6  # Dtypes and operations are told apart at all.
+    seen = []
+    for setting in SETTINGS:
+        done = run_job(SCRIPT, tmp_path, 3, {"OMP_NUM_THREADS": "1", **setting})
+        assert done.returncode == 0, done.stderr[-3000:]
+        ranks = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(ranks) == 3
+        assert all(steady for _, steady in ranks)
+        seen.append(sorted(json.dumps(found) for found, _ in ranks))
+    assert all(one == seen[0] for one in seen)
+    assert len(set(json.loads(seen[0][0]).values())) == 6  # Dtypes and operations differ at all.
 
 
-def test_why_shows_the_paths_of_this_machine(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(tmp_path))
-    arguments = ("plan", "all_gather", "64K", "--ranks", "2")
-    measured = json_of(capsys, *arguments)["data_paths"]
-    assert measured == json_of(capsys, *arguments)["data_paths"]  # Kept, not measured again.
+def _plan(*options: str, **settings: str) -> str:
+    """A process of its own: one measures at most once."""
+    asked = (sys.executable, "-m", "tidegate", "plan", "all_gather", "64K", *options)
+    environment = {**os.environ, **settings}
+    return subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_why_shows_the_paths_of_this_machine(tmp_path: Path) -> None:
+    here = ("--ranks", "2", "--json")
+    cache = {"TIDEGATE_CACHE_DIR": str(tmp_path)}
+    measured = json.loads(_plan(*here, **cache))["data_paths"]
     (kept,) = [json.loads(file.read_text()) for file in tmp_path.iterdir()]
     assert {name: kept[name] for name in measured} == measured
-    monkeypatch.setenv("TIDEGATE_CHUNK_BYTES", "96K")
-    assert json_of(capsys, *arguments)["data_paths"]["chunk_bytes"] == 96 << 10
-    assert "chunks     of at most 96 KiB; results of" in output_of(capsys, *arguments, "--why")
-    assert "data_paths" not in json_of(capsys, *arguments[:-2], "--fake", "1x2")
+    (file,) = tmp_path.iterdir()
+    file.write_text(json.dumps({**kept, "chunk_bytes": 65536}))
+    assert json.loads(_plan(*here, **cache))["data_paths"]["chunk_bytes"] == 65536  # Not anew.
+    chosen = _plan("--ranks", "2", "--why", TIDEGATE_CHUNK_BYTES="96K", **cache)
+    assert "chunks     of at most 96 KiB; results of" in chosen
+    assert "data_paths" not in json.loads(_plan("--fake", "1x2", "--json", **cache))
