@@ -215,6 +215,7 @@ def test_a_rank_that_goes_in_a_resident_operation_fails_the_others(
         + textwrap.dedent(
             f"""
             how = "{how}"
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, as soon as a rank is dead.
             n = 1 << 20
             shard, gathered = tidegate.empty(n).fill_(rank), torch.empty(size * n)
             dist.all_gather_single(gathered, shard)
@@ -241,6 +242,4 @@ def test_a_rank_that_goes_in_a_resident_operation_fails_the_others(
         3,
         {},
     )
-    assert done.stdout.splitlines().count("failed") >= (1 if how == "killed" else 2), (
-        done.stdout + done.stderr
-    )
+    assert done.stdout.splitlines().count("failed") == 2, done.stdout + done.stderr
