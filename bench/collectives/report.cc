@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/machine/machine.h"
+#include "common/median.h"
 
 namespace tidegate::bench {
 namespace {
@@ -22,12 +23,6 @@ std::string FirstLineOf(const char* path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-double Median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 [[gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...) {

@@ -14,8 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/calibration/timing.h"
 #include "common/clock.h"
 #include "common/machine/machine.h"
+#include "common/median.h"
 
 namespace tidegate {
 namespace {
@@ -24,23 +26,11 @@ constexpr int kRounds = 5;
 constexpr int kMostThreads = 16;
 /// Sources and destinations of all threads together: more than caches hold.
 constexpr std::size_t kAllBytes = std::size_t{128} << 20;
-/// And less where memory is short.
-constexpr std::uint64_t kShareOfMemory = 8;
 constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostBytesEach = std::size_t{32} << 20;
-constexpr int kPings = 500;
+constexpr std::uint64_t kPings = 500;
 /// Where cores are shared a ping may take a time slice.
 constexpr std::chrono::milliseconds kPingBudget(20);
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-double SecondsSince(TimePoint start) {
-  return std::chrono::duration<double>(SteadyClock().Now() - start).count();
-}
 
 /// Bytes that `threads` threads, or as many as can be started, copy in a second, together; 0 where
 /// there is no memory for it.
@@ -99,21 +89,13 @@ double CopyRate(int threads) {
 /// Seconds from a store by one thread until another that waits for it goes on; 0 where there can be
 /// no other thread.
 double SignalSeconds() {
-  alignas(64) std::atomic<int> ping{0};
-  alignas(64) std::atomic<int> pong{0};
-  constexpr int kStop = -1;
-  const auto await = [](const std::atomic<int>& flag, int value) {
-    int seen = flag.load(std::memory_order_acquire);
-    for (int spins = 0; seen != value && seen != kStop; ++spins) {
-      if (spins % 100 == 99) std::this_thread::yield();
-      seen = flag.load(std::memory_order_acquire);
-    }
-    return seen;
-  };
+  alignas(64) std::atomic<std::uint64_t> ping{0};
+  alignas(64) std::atomic<std::uint64_t> pong{0};
+  constexpr std::uint64_t kStop = ~std::uint64_t{0};
   std::jthread echo;
   try {
     echo = std::jthread([&] {
-      for (int count = 1; await(ping, count) != kStop; ++count)
+      for (std::uint64_t count = 1; Await(ping, count) != kStop; ++count)
         pong.store(count, std::memory_order_release);
     });
   } catch (const std::system_error&) {
@@ -121,10 +103,11 @@ double SignalSeconds() {
   }
   std::vector<double> seconds;
   const TimePoint end = SteadyClock().Now() + kPingBudget;
-  for (int count = 1; count <= kPings && (count < 3 || SteadyClock().Now() < end); ++count) {
+  for (std::uint64_t count = 1; count <= kPings && (count < 3 || SteadyClock().Now() < end);
+       ++count) {
     const TimePoint start = SteadyClock().Now();
     ping.store(count, std::memory_order_release);
-    await(pong, count);
+    Await(pong, count);
     seconds.push_back(SecondsSince(start) / 2);
   }
   ping.store(kStop, std::memory_order_release);

@@ -11,9 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/calibration/timing.h"
 #include "collectives/kernels/copy.h"
 #include "common/clock.h"
 #include "common/machine/machine.h"
+#include "common/median.h"
 
 namespace tidegate {
 namespace {
@@ -31,7 +33,6 @@ constexpr std::size_t kSizeForChunks = std::size_t{16} << 20;
 constexpr std::size_t kLongest = std::size_t{32} << 20;
 /// Two inputs, outputs and stages.
 constexpr std::size_t kAllBytes = 2 * (kLongest / 2 + kLongest + 2 * kLongestChunk);
-constexpr std::uint64_t kShareOfMemory = 8;
 /// Of the declared time that another choice must save.
 constexpr double kWorthwhile = 0.03;
 
@@ -40,13 +41,6 @@ struct Trial {
   std::size_t chunk;
   bool streams;
   std::vector<double> seconds = {};
-
-  /// REQUIRES: seconds.
-  double Median() {
-    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    return *middle;
-  }
 };
 
 /// Memory and progress of one of the two threads.
@@ -69,11 +63,6 @@ struct Side {
     return true;
   }
 };
-
-void Await(const std::atomic<std::uint64_t>& word, std::uint64_t value) {
-  for (int spins = 0; word.load(std::memory_order_acquire) < value; ++spins)
-    if (spins % 100 == 99) std::this_thread::yield();
-}
 
 /// One all-gather of two ranks as `mine` sees it; `count` goes up by one a chunk.
 void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::uint64_t& count) {
@@ -125,9 +114,7 @@ bool Run(std::span<Trial> trials) {
         if (late.load(std::memory_order_relaxed)) return;
         const TimePoint start = SteadyClock().Now();
         Exchange(trial, sides[number], sides[1 - number], number == 0, count);
-        if (number == 0)
-          trial.seconds.push_back(
-              std::chrono::duration<double>(SteadyClock().Now() - start).count());
+        if (number == 0) trial.seconds.push_back(SecondsSince(start));
       }
     }
   };
@@ -148,8 +135,8 @@ std::size_t BestChunk(std::size_t declared) {
   if (!Run(trials)) return declared;
   const auto seconds_of = [&](std::size_t chunk) {
     double least = 1e9;
-    for (Trial& trial : trials)
-      if (trial.chunk == chunk) least = std::min(least, trial.Median());
+    for (const Trial& trial : trials)
+      if (trial.chunk == chunk) least = std::min(least, Median(trial.seconds));
     return least;
   };
   const std::size_t best = *std::ranges::min_element(kChunks, {}, seconds_of);
@@ -164,8 +151,8 @@ std::size_t Crossover(std::size_t chunk, std::size_t declared) {
   if (!Run(trials)) return declared;
   std::size_t crossover = 2 * kLongest;
   for (std::size_t i = trials.size(); i >= 2; i -= 2) {
-    const double plain = trials[i - 2].Median();
-    const double streaming = trials[i - 1].Median();
+    const double plain = Median(trials[i - 2].seconds);
+    const double streaming = Median(trials[i - 1].seconds);
     // Where nothing speaks for either it is as declared.
     const double allowance = trials[i - 2].bytes >= declared ? kWorthwhile : -kWorthwhile;
     if (streaming > (1 + allowance) * plain) break;

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "common/clock.h"
+
+namespace tidegate {
+
+// What the measurements of this folder have in common.
+
+/// One may take this part of the memory that is free.
+inline constexpr std::uint64_t kShareOfMemory = 8;
+
+inline double SecondsSince(TimePoint start) {
+  return std::chrono::duration<double>(SteadyClock().Now() - start).count();
+}
+
+/// Returns what it finds once `word` is at least `value`. Gives the processor up now and then, for
+/// there may be no other for whoever writes the word.
+inline std::uint64_t Await(const std::atomic<std::uint64_t>& word, std::uint64_t value) {
+  for (int spins = 0;; ++spins) {
+    const std::uint64_t seen = word.load(std::memory_order_acquire);
+    if (seen >= value) return seen;
+    if (spins % 100 == 99) std::this_thread::yield();
+  }
+}
+
+}  // namespace tidegate
