@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "common/units.h"
@@ -31,8 +32,10 @@ struct Setting {
 
 Status OutOfRange() { return Status(StatusCode::kInvalidArgument, "it is out of range"); }
 
-Setting Bytes(std::string_view name, std::size_t Config::* field, std::uint64_t least,
-              std::uint64_t most, std::string_view help) {
+/// What Bytes and BytesOr have in common: `field` is a number of bytes, optional or not.
+template <typename Field>
+Setting BytesSetting(std::string_view name, Field Config::* field, std::uint64_t least,
+                     std::uint64_t most, std::string default_value, std::string_view help) {
   auto set = [=](std::string_view value, Config& config) {
     const Result<std::uint64_t> bytes = ParseBytes(value);
     if (!bytes.ok()) return bytes.status();
@@ -40,26 +43,25 @@ Setting Bytes(std::string_view name, std::size_t Config::* field, std::uint64_t 
     config.*field = bytes.value();
     return Status();
   };
-  return {
-      name, "bytes", FormatBytes(least) + " to " + FormatBytes(most), FormatBytes(Config{}.*field),
-      help, set};
+  return {name, "bytes", FormatBytes(least) + " to " + FormatBytes(most), std::move(default_value),
+          help, set};
+}
+
+Setting Bytes(std::string_view name, std::size_t Config::* field, std::uint64_t least,
+              std::uint64_t most, std::string_view help) {
+  return BytesSetting(name, field, least, most, FormatBytes(Config{}.*field), help);
 }
 
 /// Found out where it is not set, or set to `otherwise`, which says how.
 Setting BytesOr(std::string_view otherwise, std::string_view name,
                 std::optional<std::size_t> Config::* field, std::uint64_t least, std::uint64_t most,
                 std::string_view help) {
-  auto set = [=](std::string_view value, Config& config) {
+  Setting setting = BytesSetting(name, field, least, most, std::string(otherwise), help);
+  setting.set = [=, set_bytes = std::move(setting.set)](std::string_view value, Config& config) {
     (config.*field).reset();
-    if (value == otherwise) return Status();
-    const Result<std::uint64_t> bytes = ParseBytes(value);
-    if (!bytes.ok()) return bytes.status();
-    if (bytes.value() < least || bytes.value() > most) return OutOfRange();
-    config.*field = bytes.value();
-    return Status();
+    return value == otherwise ? Status() : set_bytes(value, config);
   };
-  return {name, "bytes", FormatBytes(least) + " to " + FormatBytes(most), std::string(otherwise),
-          help, set};
+  return setting;
 }
 
 std::string FormatSeconds(Nanoseconds duration) {
