@@ -3,7 +3,8 @@
 #   TORCH=2.14.1   another torch, in an environment of its own (.venv-2.14.1); it has CUDA, 6 GB
 #   VERSIONS=...   the torch versions of test-versions (2.11.0 2.13.0 2.14.1 2.15.0)
 #   PYTHON=...     the interpreter that .venv is made from
-#   BENCH=...      arguments of bench-node and bench-peers: 'all_gather --sizes 8K,1M --ranks 2';
+#   BENCH=...      arguments of bench-node and bench-peers: 'all_gather --sizes 8K,1M --ranks 2',
+#                  and of bench-training: '--models wide --ranks 2';
 #                  of bench-micro: what names must match, 'reduce/AVX3/bfloat16'
 #   JOBS=4         parallel compilations (a file with torch headers takes 1 GB)
 #   V=1            show the output of every step
@@ -15,7 +16,7 @@ SHELL = bash
 
 .DEFAULT_GOAL = help
 .PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench \
-        bench-node bench-peers bench-docs bench-micro instructions instructions-record lint format \
+        bench-node bench-peers bench-training bench-docs bench-micro instructions instructions-record lint format \
         clean
 
 help: ## show this list
@@ -61,6 +62,9 @@ bench-node: ## the same at the level of C++, next to what memory allows, as tabl
 
 bench-peers: ## the same next to Open MPI and MPICH, where they are installed
 	@scripts/bench_peers.sh $(BENCH)
+
+bench-training: build ## training steps under FSDP next to gloo and the null backend (BENCH='--ranks 2')
+	@$(VENV_PYTHON) -m bench.fsdp_step $(BENCH)
 
 bench-docs: ## measure anew and write the tables of docs/benchmarks (half an hour)
 	@scripts/bench_docs.sh $(BENCH)

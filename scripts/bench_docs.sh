@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # bench_docs.sh [part...]: measures anew and writes the tables of docs/benchmarks/, all or these parts:
-# node load idle peers torch targets. TURN=<command> goes before every program that measures, such as
+# node load idle peers torch training targets. TURN=<command> goes before every program that measures, such as
 # "flock FILE" where several may want the machine. The samples stay in build/bench/.
 . "$(dirname "$0")/common.sh"
 
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(node load idle peers torch targets)
+[ "${#parts[@]}" -gt 0 ] || parts=(node load idle peers torch training targets)
 read -r -a turn <<<"${TURN:-}"
 samples=build/bench
 tables=docs/benchmarks
@@ -51,6 +51,11 @@ for part in "${parts[@]}"; do
       write torch measure "$VENV_PYTHON" -m tidegate bench "${collectives[@]}" --markdown \
         --sizes 8K,64K,1M,16M,128M --ranks 2,4 --backends tidegate,gloo,null \
         -J "$samples/torch.json"
+      ;;
+    training)
+      scripts/setup.sh
+      write training measure "$VENV_PYTHON" -m bench.fsdp_step --markdown \
+        --json "$samples/training.json"
       ;;
     targets) write targets "$VENV_PYTHON" -m bench.targets "$samples"/*.json ;;
     *)

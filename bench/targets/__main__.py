@@ -1,7 +1,8 @@
 """Which aims hold in measured samples: a table for a document.
 
 python -m bench.targets FILE ..., files being what `tidegate_bench_node -J` (also with --load or
---idle), `python -m bench.peers -J` and `tidegate bench -J` wrote.
+--idle), `python -m bench.peers -J`, `python -m bench.fsdp_step --json` and `tidegate bench -J`
+wrote.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from bench.peers.table import row, size
 from bench.targets import goals
+from bench.training import table as training
 
 TIDEGATE = "tidegate"
 IN_PLACE = "tidegate_in_place"
@@ -55,6 +57,9 @@ def judge(samples: Any) -> Iterator[Verdict]:
     """Of one file, whichever of the benches wrote it."""
     if isinstance(samples, list):
         yield from judge_peers(samples)
+    elif "training" in samples:
+        for cell in samples["training"]:
+            yield from judge_training(cell)
     elif "results" in samples:
         yield from judge_gloo(samples["results"])
     else:
@@ -134,6 +139,14 @@ def judge_gloo(results: Sequence[dict[str, Any]]) -> Iterator[Verdict]:
         least = goals.over_gloo(collective, ranks, count)
         found = ratios(timings["gloo"], timings[TIDEGATE])
         yield at_least((collective, ranks, count), f"gloo / tidegate, {kind}", least, found)
+
+
+def judge_training(cell: dict[str, Any]) -> Iterator[Verdict]:
+    where = (f"{cell['sharding']} of {cell['model']}", cell["ranks"], 0)
+    what = "share of what null saves over gloo"
+    yield at_least(where, what, goals.LEAST_OF_NULL_GAIN, training.gain(cell))
+    if found := training.ratio(cell, TIDEGATE, training.GROUP_MEMORY):
+        yield at_least(where, "tidegate / with buffers in the group's memory", 1.0, found)
 
 
 Where = tuple[str, int, int]

@@ -70,6 +70,10 @@ def over_gloo(collective: str, ranks: int, size: int) -> float:
     return named.get(size, 2.0 if collective in _TWICE_GLOO else 1.0)
 
 
+# Of the time that a training step would save over gloo if nothing were communicated.
+LEAST_OF_NULL_GAIN = 0.85
+
+
 def shares_of(collective: str, ranks: int, size: int) -> Iterator[Share]:
     for share in SHARES:
         if (share.collective, share.ranks, share.bytes) == (collective, ranks, size):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from bench.peers import launch, table
 from bench.peers.launch import Place, Plan
 from bench.peers.settings import LIBRARIES, MPICH, OPEN_MPI
 from bench.targets.__main__ import judge
+from bench.training import table as training
 from tests.python.tree import ROOT
 
 NODE = ROOT / "build" / "release" / "bench" / "collectives" / "tidegate_bench_node"
@@ -155,3 +158,81 @@ def test_the_rival_of_an_aim_is_the_better_library_at_its_better_setting() -> No
         *("Open MPI / tidegate, in place", ">= 2.00", "2.10 (2.00..2.20)"),
         True,
     )
+
+
+def training_cell(**seconds: list[float]) -> dict[str, Any]:
+    """Of steps that take so long, with losses that agree."""
+    variants = {
+        name.replace("_", " "): {
+            **{"seconds": times, "in_collectives": [0.25] * 3, "faults": [512.0] * 3},
+            "losses": [] if name == "null" else [3.0, 2.0],
+        }
+        for name, times in seconds.items()
+    }
+    return {
+        **{"model": "wide", "sharding": "fsdp2", "ranks": 2, "parameters": 100, "threads": 1},
+        **{"page_bytes": 4096, "resident_bytes": 1, "variants": variants},
+    }
+
+
+def test_the_gain_of_training_is_the_share_of_what_null_saves_within_rounds() -> None:
+    cell = training_cell(
+        gloo=[5.0, 9.0, 5.0],
+        tidegate=[2.0, 3.0, 3.0],
+        null=[1.0, 1.0, 1.0],
+        group_memory=[1.0, 2.0, 2.0],
+    )
+    gain, resident = judge({"training": [cell]})
+    assert (gain.what, gain.aim) == ("share of what null saves over gloo", ">= 0.85")
+    assert (gain.measured, gain.holds) == ("0.75 (0.50..0.75)", False)
+    assert (resident.measured, resident.holds) == ("1.50 (1.50..2.00)", True)
+    (line,) = training.times([cell])[1:]
+    assert line[3:7] == ["5000.0", "3000.0", "1000.0", "2000.0"]
+    (line,) = training.in_collectives([cell])[1:]
+    assert line[3:] == ["250.0"] * 4 + ["4750.0", "2750.0", "750.0", "1750.0"] + ["2.0"] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "losses", "complaint"),
+    [
+        ("tidegate", [3.0, 2.01], "losses differ from gloo's by 5.0e-03"),
+        ("group memory", [3.0, float("nan")], "losses differ from gloo's by inf"),
+        ("gloo", [3.0, 3.5], "the loss goes from 3 to 3.5"),
+    ],
+)
+def test_training_that_goes_wrong_is_told(name: str, losses: list[float], complaint: str) -> None:
+    cell = training_cell(gloo=[5.0], tidegate=[2.0], null=[1.0], group_memory=[1.0])
+    assert list(training.wrong([cell])) == []
+    cell["variants"][name]["losses"] = losses
+    assert any(complaint in one for one in training.wrong([cell]))
+
+
+def test_buffers_that_never_lay_in_the_groups_memory_are_told() -> None:
+    cell = training_cell(gloo=[5.0], group_memory=[1.0]) | {"resident_bytes": 0}
+    (complaint,) = training.wrong([cell])
+    assert "nothing lay in the group's memory" in complaint
+
+
+def test_training_is_timed_on_every_backend_and_its_losses_agree(tmp_path: Path) -> None:
+    samples = tmp_path / "samples.json"
+    command = [sys.executable, "-m", "bench.fsdp_step", "--tiny", "--ranks", "3", "--rounds", "2"]
+    command += ["--steps", "3", "--markdown", "--json", str(samples)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=250)
+    assert ran.returncode == 0, ran.stderr
+    cells = json.loads(samples.read_text())["training"]
+    assert [(cell["model"], cell["sharding"]) for cell in cells] == [
+        *(("demo", "fsdp2"), ("demo", "fsdp1"), ("wide", "fsdp2"), ("wide", "fsdp1")),
+    ]
+    for cell in cells:
+        backends = ["gloo", "tidegate", "null"]
+        backends += ["group memory"] if cell["sharding"] == "fsdp2" else []
+        assert list(cell["variants"]) == backends
+        for name, variant in cell["variants"].items():
+            assert len(variant["seconds"]) == 2
+            assert all(
+                0 < inside < whole
+                for inside, whole in zip(variant["in_collectives"], variant["seconds"], strict=True)
+            )
+            assert len(variant["losses"]) == (0 if name == "null" else 3 + 2 * 3)
+        assert (cell["resident_bytes"] > 0) == (cell["sharding"] == "fsdp2")
+    assert ran.stdout.count("| wide | fsdp1 | 3 |") == 2
