@@ -102,9 +102,10 @@ class Communicator {
 
 /// Statistics of all groups this process ever had, as the JSON text of `tidegate.stats()`:
 /// {"version":1,"rank":r,"groups":{name:{"ranks":[..],"ops":{op:{"calls","bytes","seconds",
-/// "errors"}}}},"links":{"shm":{"bytes","resident_bytes"}}}. Bytes of an operation are those of its
-/// output (for reduce_scatter and send: of its input); bytes of a link those read from peers, of
-/// which resident bytes from tensors in shared memory.
+/// "errors"}}}},"links":{"shm":{"bytes","resident_bytes","single_copy_bytes"}}}. Bytes of an
+/// operation are those of its output (for reduce_scatter and send: of its input); bytes of a link
+/// those read from peers, of which resident bytes from tensors in shared memory and single-copy
+/// bytes from tensors in the memory of their processes.
 std::string StatsJson();
 
 /// Asks, now and then, on a thread that blocks in a sync call or in Operation::Wait, whether it

@@ -236,9 +236,11 @@ void Lane::Finish(Task& task, Status outcome) {
   statistics.Count(task.operation->name(), task.calls.size(), bytes, clock_.Now() - task.begun,
                    !outcome.ok() || task.refusal);
   statistics.CountSharedMemory(execution_.bytes_from_peers() - counted_bytes_,
-                               execution_.resident_bytes() - counted_resident_);
+                               execution_.resident_bytes() - counted_resident_,
+                               execution_.single_copy_bytes() - counted_single_copy_);
   counted_bytes_ = execution_.bytes_from_peers();
   counted_resident_ = execution_.resident_bytes();
+  counted_single_copy_ = execution_.single_copy_bytes();
   task.operation->Complete(std::move(outcome));
 }
 

@@ -83,6 +83,7 @@ class Lane {
   std::vector<int> awaited_;
   std::uint64_t counted_bytes_ = 0;
   std::uint64_t counted_resident_ = 0;
+  std::uint64_t counted_single_copy_ = 0;
   TimePoint unexplained_since_ = kNoDeadline;  ///< See Disagreement; kNoDeadline: nothing is.
 
   std::mutex mutex_;

@@ -141,8 +141,11 @@ Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   const auto set_paths = [&](DataPaths paths) {
+    // Ranks that wait for a processor wait once more for the last reader of their tensor.
+    if (ranks > UsableCpus()) paths.single_copy_bytes = 0;
     basis.paths = {.chunk_bytes = config.chunk_bytes.value_or(paths.chunk_bytes),
-                   .stream_bytes = config.stream_bytes.value_or(paths.stream_bytes)};
+                   .stream_bytes = config.stream_bytes.value_or(paths.stream_bytes),
+                   .single_copy_bytes = config.single_copy_bytes.value_or(paths.single_copy_bytes)};
   };
   set_paths({});
   if (!config.calibrate) return basis;
@@ -189,7 +192,8 @@ std::string FormatPlanBasis(const PlanBasis& basis) {
   nlohmann::json json = {{"tidegate_plan_basis", kFormat},
                          {"declared", ToJson(basis.declared)},
                          {"chunk_bytes", basis.paths.chunk_bytes},
-                         {"stream_bytes", basis.paths.stream_bytes}};
+                         {"stream_bytes", basis.paths.stream_bytes},
+                         {"single_copy_bytes", basis.paths.single_copy_bytes}};
   if (basis.calibrated) json["calibrated"] = ToJson(*basis.calibrated);
   if (!basis.measured.empty()) json["measured"] = ToJson(basis.measured);
   return json.dump();
@@ -199,8 +203,9 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   const Result<nlohmann::json> json = ParseJson(text);
   if (!json.ok()) return json.status();
   const JsonView root(json.value());
-  TIDEGATE_RETURN_IF_ERROR(root.CheckObject({"tidegate_plan_basis", "declared", "calibrated",
-                                             "measured", "chunk_bytes", "stream_bytes"}));
+  TIDEGATE_RETURN_IF_ERROR(
+      root.CheckObject({"tidegate_plan_basis", "declared", "calibrated", "measured", "chunk_bytes",
+                        "stream_bytes", "single_copy_bytes"}));
   std::int64_t format = 0;
   TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_plan_basis", format, kFormat, kFormat));
   if (!root.has("declared")) return root.Bad("has no declared machine");

@@ -107,6 +107,13 @@ std::vector<Block> BlocksFor(const std::vector<Block>& blocks, int parts) {
   return CutIntoParts(blocks.front(), parts);
 }
 
+/// Whether every rank reads the inputs of every other, and then no results. Elsewhere some ranks
+/// would copy everything, while those that could fill stages meanwhile wait for them.
+bool ReadsAllRanks(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
+         collective == Collective::kAllToAll;
+}
+
 }  // namespace
 
 std::size_t MessageBytes(const CollectiveRequest& request) {
@@ -191,6 +198,9 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.copy_inputs = request.copy_inputs;
   call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
   call.chunk_bytes = paths.chunk_bytes;
+  call.single_copy = ReadsAllRanks(request.collective) &&
+                     call.output_bytes >= kLeastSingleCopyBytes &&
+                     call.output_bytes <= paths.single_copy_bytes;
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
@@ -244,7 +254,8 @@ Invocation Bind(const PreparedCall& call) {
           .splits = call.splits,
           .chunk_bytes = call.chunk_bytes,
           .wide_slots = call.wide_slots,
-          .streaming = call.streaming};
+          .streaming = call.streaming,
+          .single_copy = call.single_copy};
 }
 
 Status MakeInputsPrivate(PreparedCall& call) {

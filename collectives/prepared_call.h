@@ -24,6 +24,7 @@ struct PreparedCall {
   bool wide_slots = false;
   std::size_t chunk_bytes = 0;
   bool streaming = false;
+  bool single_copy = false;
   const Schedule* schedule = nullptr;
   bool copy_inputs = false;
   std::unique_ptr<std::byte[]> private_inputs;  ///< Owns what MakeInputsPrivate copied.

@@ -51,10 +51,12 @@ void GroupStatistics::Count(const std::string& operation, std::uint64_t calls, s
   }
 }
 
-void GroupStatistics::CountSharedMemory(std::uint64_t bytes, std::uint64_t resident) {
+void GroupStatistics::CountSharedMemory(std::uint64_t bytes, std::uint64_t resident,
+                                        std::uint64_t single_copy) {
   const std::lock_guard lock(mutex_);
   shared_memory_bytes_ += bytes;
   resident_bytes_ += resident;
+  single_copy_bytes_ += single_copy;
 }
 
 StatisticsRegistry& StatisticsRegistry::Process() {
@@ -81,11 +83,13 @@ std::string StatisticsRegistry::ToJson() {
   const std::lock_guard lock(mutex_);
   std::uint64_t shared_memory_bytes = 0;
   std::uint64_t resident_bytes = 0;
+  std::uint64_t single_copy_bytes = 0;
   std::string groups;
   for (const auto& [name, group] : groups_) {
     const std::lock_guard group_lock(group->mutex_);
     shared_memory_bytes += group->shared_memory_bytes_;
     resident_bytes += group->resident_bytes_;
+    single_copy_bytes += group->single_copy_bytes_;
     std::string ranks;
     for (const std::int64_t rank : group->ranks_)
       ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
@@ -101,7 +105,8 @@ std::string StatisticsRegistry::ToJson() {
   }
   return "{\"version\":1,\"rank\":" + std::to_string(rank_) + ",\"groups\":{" + groups +
          "},\"links\":{\"shm\":{\"bytes\":" + std::to_string(shared_memory_bytes) +
-         ",\"resident_bytes\":" + std::to_string(resident_bytes) + "}}}";
+         ",\"resident_bytes\":" + std::to_string(resident_bytes) +
+         ",\"single_copy_bytes\":" + std::to_string(single_copy_bytes) + "}}}";
 }
 
 Status StatisticsRegistry::AppendTo(const std::string& path) {

@@ -18,8 +18,10 @@ class GroupStatistics {
   /// Counts one finished operation.
   void Count(const std::string& operation, std::uint64_t calls, std::uint64_t bytes,
              Nanoseconds duration, bool failed);
-  /// Counts bytes read from peers through shared memory, `resident` of them from their tensors.
-  void CountSharedMemory(std::uint64_t bytes, std::uint64_t resident = 0);
+  /// Counts bytes read from peers of this node, `resident` of them from their tensors in shared
+  /// memory, `single_copy` from those in the memory of their processes.
+  void CountSharedMemory(std::uint64_t bytes, std::uint64_t resident = 0,
+                         std::uint64_t single_copy = 0);
 
  private:
   friend class StatisticsRegistry;
@@ -34,6 +36,7 @@ class GroupStatistics {
   std::map<std::string, Operation> operations_;
   std::uint64_t shared_memory_bytes_ = 0;
   std::uint64_t resident_bytes_ = 0;
+  std::uint64_t single_copy_bytes_ = 0;
 };
 
 /// The statistics of every group the process ever had, by name; a name used again goes on counting.

@@ -6,7 +6,8 @@
 
 namespace tidegate {
 
-/// Reads the members chunk_bytes and stream_bytes of `object`, which must be there and in range.
+/// Reads the members chunk_bytes, stream_bytes and single_copy_bytes of `object`, which must be
+/// there and in range.
 Status ReadDataPaths(const JsonView& object, DataPaths* paths);
 
 }  // namespace tidegate

@@ -1,5 +1,7 @@
 #include "collectives/calibration/measure_paths.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -13,7 +15,9 @@
 
 #include "collectives/calibration/timing.h"
 #include "collectives/kernels/copy.h"
+#include "common/check.h"
 #include "common/clock.h"
+#include "common/ipc/process_memory.h"
 #include "common/machine/machine.h"
 #include "common/median.h"
 
@@ -30,6 +34,9 @@ constexpr std::size_t kLongestChunk = std::size_t{512} << 10;
 /// chunks are.
 constexpr std::size_t kSizes[] = {2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20};
 constexpr std::size_t kSizeForChunks = std::size_t{16} << 20;
+/// Those at which passing through the stages is compared with reading the other's memory.
+constexpr std::size_t kSingleCopySizes[] = {256 << 10, 1 << 20,  4 << 20,
+                                            8 << 20,   16 << 20, 32 << 20};
 constexpr std::size_t kLongest = std::size_t{32} << 20;
 /// Two inputs, outputs and stages.
 constexpr std::size_t kAllBytes = 2 * (kLongest / 2 + kLongest + 2 * kLongestChunk);
@@ -40,6 +47,7 @@ struct Trial {
   std::size_t bytes;
   std::size_t chunk;
   bool streams;
+  bool single_copy = false;
   std::vector<double> seconds = {};
 };
 
@@ -64,7 +72,12 @@ struct Side {
   }
 };
 
-/// One all-gather of two ranks as `mine` sees it; `count` goes up by one a chunk.
+/// By the call that reads the memory of another process.
+bool ReadOwnMemory(const std::byte* from, std::byte* to, std::size_t bytes) {
+  return ReadProcessMemory(getpid(), reinterpret_cast<std::uintptr_t>(from), to, bytes).ok();
+}
+
+/// One all-gather of two ranks as `mine` sees it; `count` goes up by one a chunk, or by one.
 void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::uint64_t& count) {
   const std::size_t half = trial.bytes / 2;
   std::byte* const own = mine.output.get() + (is_first ? 0 : half);
@@ -76,6 +89,18 @@ void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::u
       std::memcpy(to, from, bytes);
     }
   };
+  if (trial.single_copy) {
+    mine.staged.store(++count, std::memory_order_release);
+    Await(other.staged, count);
+    for (std::size_t at = 0; at < half; at += trial.chunk) {
+      const std::size_t bytes = std::min(trial.chunk, half - at);
+      write(own + at, mine.input.get() + at, bytes);
+      TIDEGATE_CHECK(ReadOwnMemory(other.input.get() + at, others + at, bytes));
+    }
+    mine.read.store(count, std::memory_order_release);
+    Await(other.read, count);
+    return;
+  }
   for (std::size_t at = 0; at < half; at += trial.chunk) {
     const std::size_t bytes = std::min(trial.chunk, half - at);
     const std::size_t slot = count % 2 * kLongestChunk;
@@ -161,6 +186,27 @@ std::size_t Crossover(std::size_t chunk, std::size_t declared) {
   return crossover;
 }
 
+/// The size up to which reading the other's memory is not slower; 0: it always is.
+std::size_t SingleCopyMost(const DataPaths& paths) {
+  std::byte probe{};
+  if (std::byte copy; !ReadOwnMemory(&probe, &copy, 1)) return paths.single_copy_bytes;
+  std::vector<Trial> trials;
+  for (const std::size_t bytes : kSingleCopySizes)
+    for (const bool single_copy : {false, true})
+      trials.push_back({bytes, paths.chunk_bytes, bytes >= paths.stream_bytes, single_copy});
+  if (!Run(trials)) return paths.single_copy_bytes;
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < trials.size(); i += 2) {
+    const double staged = Median(trials[i].seconds);
+    const double single_copy = Median(trials[i + 1].seconds);
+    const double allowance =
+        trials[i].bytes <= paths.single_copy_bytes ? kWorthwhile : -kWorthwhile;
+    if (single_copy > (1 + allowance) * staged) break;
+    most = trials[i].bytes;
+  }
+  return most;
+}
+
 }  // namespace
 
 DataPaths MeasureDataPaths(int cores) {
@@ -168,6 +214,7 @@ DataPaths MeasureDataPaths(int cores) {
   if (cores < 2) return paths;
   paths.chunk_bytes = BestChunk(paths.chunk_bytes);
   paths.stream_bytes = Crossover(paths.chunk_bytes, paths.stream_bytes);
+  paths.single_copy_bytes = SingleCopyMost(paths);
   return paths;
 }
 

@@ -24,7 +24,7 @@ Execution::Execution(Transport& transport, int lane)
     : transport_(transport),
       lane_(lane),
       rank_(transport.rank()),
-      inputs_of_(static_cast<std::size_t>(transport.ranks()), nullptr),
+      inputs_of_(static_cast<std::size_t>(transport.ranks())),
       factors_(static_cast<std::size_t>(transport.ranks()), 1.0) {}
 
 Status Execution::Start(const Invocation& invocation) {
@@ -88,8 +88,6 @@ Status Execution::Start(const Invocation& invocation) {
   running_ = true;
   finishing_ = false;
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
-  call_.fingerprint.inputs_at = InputsAt();
-  resident_ = call_.fingerprint.inputs_at != kNotResident;
   OfferInputs();
   if (!arrivals_first_ && longest_ <= kRidingBytes) RunAhead();
   transport_.Arrive(lane_, index_, call_.fingerprint, call_.splits);
@@ -104,7 +102,7 @@ void Execution::RunAhead() {
   for (; next_step_ < steps.size(); ++next_step_) {
     const Step& step = steps[next_step_];
     const std::int64_t chunk = ChunkOf(step);
-    if (!Exists(step, chunk) || (resident_ && step.staging)) continue;
+    if (!Exists(step, chunk)) continue;
     if (NeedsArrivals(step, chunk) || !RunStep(step, chunk)) return;
     ++progress_;
   }
@@ -159,13 +157,16 @@ Result<Execution::Outcome> Execution::Continue(int max_steps) {
     for (; next_step_ < steps.size(); ++next_step_) {
       const Step& step = steps[next_step_];
       const std::int64_t chunk = ChunkOf(step);
-      if (!Exists(step, chunk) || (resident_ && step.staging)) continue;
+      if (!Exists(step, chunk)) continue;
       if (NeedsArrivals(step, chunk) && !CheckArrivals(&mismatch)) {
         if (!mismatch.ok()) return mismatch;
         return Outcome::kBlocked;
       }
       if (max_steps-- == 0) return Outcome::kBlocked;
-      if (!RunStep(step, chunk)) return Outcome::kBlocked;
+      if (!RunStep(step, chunk)) {
+        if (!fetched_.ok()) return fetched_;
+        return Outcome::kBlocked;
+      }
       ++progress_;
     }
   }
@@ -204,12 +205,14 @@ std::int64_t Execution::ChunkOf(const Step& step) const {
   return since % period == 0 ? since / period : -1;
 }
 
+/// Not where the chunk is beyond what the step is for, nor what fills a stage that nobody reads.
 bool Execution::Exists(const Step& step, std::int64_t chunk) const {
-  if (chunk < 0) return false;
+  if (chunk < 0 || (offers_inputs_ && step.staging)) return false;
   const auto last = static_cast<std::size_t>(chunk + step.guard_offset);
   return last * chunk_bytes_ < extents_[next_step_];
 }
 
+/// False: a peer must make progress first, or its memory cannot be read (fetched_).
 bool Execution::RunStep(const Step& step, std::int64_t chunk) {
   switch (step.kind) {
     case StepKind::kWait:
@@ -221,11 +224,9 @@ bool Execution::RunStep(const Step& step, std::int64_t chunk) {
     case StepKind::kCopy:
     case StepKind::kGet:
     case StepKind::kPut:
-      Move(step, chunk);
-      return true;
+      return Move(step, chunk);
     case StepKind::kReduce:
-      Reduce(step, chunk);
-      return true;
+      return Reduce(step, chunk);
   }
   return true;
 }
@@ -243,15 +244,20 @@ bool Execution::WaitSatisfied(const Step& step, std::int64_t chunk) {
   return true;
 }
 
-void Execution::Move(const Step& step, std::int64_t chunk) {
+bool Execution::Move(const Step& step, std::int64_t chunk) {
+  const PeerInput input = InputOf(step.src);
   for (int i = 0; i < step.dst.count; ++i) {
     const std::size_t bytes = LengthOf(step.extent, i, chunk);
     if (bytes == 0) continue;
     if (bytes >= kBytesWorthAWake) WakeIfPublished();
     std::byte* const dst = Address(step.dst, i, chunk);
+    if (input.in == InputsIn::kProcess) {
+      if (!Fetch(step.src, input, chunk, dst, bytes)) return false;
+      continue;
+    }
     const std::byte* const src = Address(step.src, i, chunk);
     if (step.kind == StepKind::kGet) bytes_from_peers_ += bytes;
-    if (InputOf(step.src) != nullptr) resident_bytes_ += bytes;
+    if (input.in == InputsIn::kRegion) resident_bytes_ += bytes;
     if (step.kind == StepKind::kPut) bytes_to_peers_ += bytes;
     if (dst == src) continue;  // In place.
     if (call_.streaming && step.dst.buffer == Buffer::kOutput) {
@@ -260,9 +266,10 @@ void Execution::Move(const Step& step, std::int64_t chunk) {
       std::memcpy(dst, src, bytes);
     }
   }
+  return true;
 }
 
-void Execution::Reduce(const Step& step, std::int64_t chunk) {
+bool Execution::Reduce(const Step& step, std::int64_t chunk) {
   const auto count = static_cast<std::size_t>(step.operand_count);
   const Operand* const operands = call_.schedule->operands.data() + step.first_operand;
   sources_.resize(count);
@@ -280,14 +287,22 @@ void Execution::Reduce(const Step& step, std::int64_t chunk) {
     if (bytes >= kBytesWorthAWake) WakeIfPublished();
     for (std::size_t term = 0; term < count; ++term) {
       const Slice& slice = operands[term].slice;
+      const PeerInput input = InputOf(slice);
+      if (input.in == InputsIn::kProcess) {
+        std::byte* const copy = fetched_inputs_.get() + term * fetched_stride_;
+        if (!Fetch(slice, input, chunk, copy, bytes)) return false;
+        sources_[term] = copy;
+        continue;
+      }
       sources_[term] = Address(slice, i, chunk);
       if (slice.buffer == Buffer::kStage && slice.owner != rank_) bytes_from_peers_ += bytes;
-      if (InputOf(slice) != nullptr) resident_bytes_ += bytes;
+      if (input.in == InputsIn::kRegion) resident_bytes_ += bytes;
     }
     if (step.dst.buffer == Buffer::kStage && step.dst.owner != rank_) bytes_to_peers_ += bytes;
     std::byte* const dst = Address(step.dst, i, chunk);
     // In place the lines of the output have just been read, and are in the cache anyway.
-    const bool in_place = std::find(sources_.begin(), sources_.end(), dst) != sources_.end();
+    const bool in_place =
+        streaming && std::find(sources_.begin(), sources_.end(), dst) != sources_.end();
     (step.partial ? call_.partial_kernel : call_.kernel)({.dst = dst,
                                                           .sources = sources_.data(),
                                                           .source_count = step.operand_count,
@@ -296,6 +311,7 @@ void Execution::Reduce(const Step& step, std::int64_t chunk) {
                                                           .divisor = transport_.ranks(),
                                                           .streaming = streaming && !in_place});
   }
+  return true;
 }
 
 /// 0 where block i of `extent` ends before the chunk.
@@ -313,8 +329,9 @@ const Block& Execution::BlockOf(const Slice& slice, int i) const {
 std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) const {
   if (slice.buffer != Buffer::kStage)
     return BlockOf(slice, i).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
-  if (std::byte* const input = InputOf(slice))
-    return input + static_cast<std::size_t>(chunk) * chunk_bytes_;
+  if (const PeerInput input = InputOf(slice); input.in == InputsIn::kRegion)
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
+           static_cast<std::size_t>(chunk) * chunk_bytes_;
   // The slot of chunk 0 alternates from operation to operation, so that a short operation need not
   // wait for the readers of the one before.
   const std::size_t slot = (index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Invocation {
   std::size_t chunk_bytes = 0;  ///< The longest chunk wanted; all ranks must agree.
   bool wide_slots = false;      ///< Use the whole stage, else half of it; all ranks must agree.
   bool streaming = false;       ///< Outputs bypass the cache.
+  bool single_copy = false;     ///< Peers may read the inputs in this process's memory.
 };
 
 /// A peer whose calls are not those of this rank.
@@ -85,12 +87,21 @@ class Execution {
 
   /// Bytes read from the stages of peers by all operations so far.
   std::uint64_t bytes_from_peers() const { return bytes_from_peers_; }
-  /// Of these, bytes read from inputs of resident peers where they lie.
+  /// Of these, bytes read from inputs of peers where they lie in their region.
   std::uint64_t resident_bytes() const { return resident_bytes_; }
+  /// Of these, bytes read from inputs of peers where they lie in the memory of their processes.
+  std::uint64_t single_copy_bytes() const { return single_copy_bytes_; }
   /// Bytes put into the stages of peers by all operations so far.
   std::uint64_t bytes_to_peers() const { return bytes_to_peers_; }
 
  private:
+  /// Where a peer's inputs, or one of them, can be read: in its region, so that `at` is an address
+  /// here, in its process, or, as all that a slice says, in its stage.
+  struct PeerInput {
+    InputsIn in = InputsIn::kStage;
+    std::uint64_t at = 0;
+  };
+
   bool CheckArrivals(Status* mismatch);
   Status CompareWith(int peer);
   Status CompareSplits();
@@ -102,8 +113,8 @@ class Execution {
   bool RunStep(const Step& step, std::int64_t chunk);
   void WakeIfPublished();
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
-  void Move(const Step& step, std::int64_t chunk);
-  void Reduce(const Step& step, std::int64_t chunk);
+  bool Move(const Step& step, std::int64_t chunk);
+  bool Reduce(const Step& step, std::int64_t chunk);
   std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
   std::byte* Address(const Slice& slice, int i, std::int64_t chunk) const;
   const Block& BlockOf(const Slice& slice, int i) const;
@@ -111,12 +122,15 @@ class Execution {
   std::uint64_t WordFor(std::int64_t chunk) const;
   PendingWait Pending() const;
   void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
-  std::uint64_t InputsAt() const;
   bool StagesInput() const;
+  PeerInput PlaceOfInputs() const;
   void OfferInputs();
   Status NoteInputs(int peer, const Fingerprint& theirs);
   Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t* mine) const;
-  std::byte* InputOf(const Slice& slice) const;
+  Status PrepareToRead();
+  PeerInput InputOf(const Slice& slice) const;
+  bool Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
+             std::size_t bytes);
   bool PeersAreDone();
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
@@ -136,6 +150,7 @@ class Execution {
   std::vector<std::size_t> committed_;  ///< By sub-slot count: bytes usable in each sub-slot.
   std::uint64_t bytes_from_peers_ = 0;
   std::uint64_t resident_bytes_ = 0;
+  std::uint64_t single_copy_bytes_ = 0;
   std::uint64_t bytes_to_peers_ = 0;
   std::uint64_t progress_ = 0;
 
@@ -151,16 +166,20 @@ class Execution {
   int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
-  bool published_ = false;             ///< Something that peers may sleep for since the last Wake.
-  bool resident_ = false;              ///< Peers read this rank's inputs where they lie.
-  bool peer_resident_ = false;         ///< Some peer's are.
-  bool finishing_ = false;             ///< All steps are run; peers may still read the inputs.
-  std::vector<std::byte*> inputs_of_;  ///< By rank: where a resident peer's inputs begin.
+  bool published_ = false;            ///< Something that peers may sleep for since the last Wake.
+  bool offers_inputs_ = false;        ///< Peers read this rank's inputs where they lie.
+  bool peer_offers_ = false;          ///< This rank reads some peer's.
+  bool finishing_ = false;            ///< All steps are run; peers may still read the inputs.
+  Status fetched_;                    ///< Why a peer's memory could not be read.
+  std::vector<PeerInput> inputs_of_;  ///< By rank: where a peer's inputs begin.
   std::vector<std::size_t> input_starts_;  ///< Of each block of a peer's inputs, and their end.
   std::vector<std::size_t> extents_;       ///< By step: bytes of the longest block of its extent.
   std::vector<double> factors_;            ///< By rank, as the calls say.
   std::vector<double> terms_;              ///< By operand of the step that runs.
   std::vector<const std::byte*> sources_;
+  std::unique_ptr<std::byte[]> fetched_inputs_;  ///< What a reduction has fetched of a chunk.
+  std::size_t fetched_inputs_bytes_ = 0;
+  std::size_t fetched_stride_ = 0;  ///< From one operand's to the next one's.
 };
 
 }  // namespace tidegate

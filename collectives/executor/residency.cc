@@ -1,20 +1,22 @@
-// Inputs that lie in the group's own memory, so that peers read them where they lie.
+// Inputs that peers read where they lie: in the group's own memory (resident), or in that of their
+// rank's process (single copy: Transport::ReadMemory).
 //
 // Each rank says at its arrival where its inputs are. Slices that would read what it stages of them
 // (Slice::origin) then read them instead; its own staging steps are left out, and their signals,
-// which say that inputs are there, stand from the start. A resident rank comes to its end only when
-// all ranks are at theirs: afterwards its caller may write to its inputs. Which rank is resident
-// makes no difference to anybody's chunks and order of operands, hence none to any bit of a result.
+// which say that inputs are there, stand from the start. Such a rank comes to its end only when all
+// ranks are at theirs: afterwards its caller may write to its inputs. Which rank does this makes no
+// difference to anybody's chunks and order of operands, hence none to any bit of a result.
 //
 // Of outputs in the same memory: the own block of an all-gather in place and that of a
 // reduce-scatter into its input are read by no peer while they are written, for an all-gather does
 // not write it and only this rank reads its own block of a reduce-scatter; of all-reduce and
 // reduce, in which all blocks are in place, the verifier proves the like (Machine::TakeOrigin).
-// Other overlaps are copied beforehand (CollectiveRequest::copy_inputs), so that their rank is not
-// resident.
+// Other overlaps are copied beforehand (CollectiveRequest::copy_inputs).
 
 #include <algorithm>
 #include <functional>
+#include <limits>
+#include <new>
 #include <string>
 
 #include "collectives/executor/execution.h"
@@ -26,39 +28,65 @@ bool Execution::StagesInput() const {
                      [](const Step& step) { return step.staging && step.kind == StepKind::kCopy; });
 }
 
-/// Where in this rank's region its inputs begin: kNotResident unless they all lie there, one behind
-/// the other, and peers would read them there.
-std::uint64_t Execution::InputsAt() const {
+/// Where peers are to read this rank's inputs: in its stage unless all lie one behind the other
+/// where they can be read, and would be.
+Execution::PeerInput Execution::PlaceOfInputs() const {
   const std::byte* begin = nullptr;
   const std::byte* end = nullptr;
   for (const Block& block : call_.inputs) {
     if (block.bytes == 0) continue;
     if (begin == nullptr) begin = end = block.data;
-    if (block.data != end) return kNotResident;
+    if (block.data != end) return {};
     end += block.bytes;
   }
+  if (begin == nullptr) return {};
   const std::byte* const region = transport_.RegionOf(rank_);
   const std::less<const std::byte*> before;
-  if (begin == nullptr || before(begin, region) || before(region + transport_.region_bytes(), end))
-    return kNotResident;
-  const auto offset = static_cast<std::uint64_t>(begin - region);
-  return offset % call_.element_bytes == 0 && StagesInput() ? offset : kNotResident;
+  if (!before(begin, region) && !before(region + transport_.region_bytes(), end)) {
+    const auto offset = static_cast<std::uint64_t>(begin - region);
+    if (offset % call_.element_bytes == 0 && StagesInput()) return {InputsIn::kRegion, offset};
+  }
+  if (call_.single_copy && transport_.PeersReadMemory() && StagesInput() &&
+      transport_.IsReadable(begin, static_cast<std::size_t>(end - begin)))
+    return {InputsIn::kProcess, reinterpret_cast<std::uintptr_t>(begin)};
+  return {};
 }
 
-/// Right before the arrival: signals all that a resident rank has to say of its inputs, and forgets
-/// those of the peers of the operation before.
+/// Right before the arrival: signals all that a rank has to say of inputs that are read where they
+/// lie, and forgets those of the peers of the operation before.
 void Execution::OfferInputs() {
-  std::fill(inputs_of_.begin(), inputs_of_.end(), nullptr);
-  peer_resident_ = false;
-  // Where each block of a peer's inputs begins, which this rank knows by its own blocks.
-  const bool has_inputs = Reduces(call_.schedule->collective);
-  input_starts_.assign(1, 0);
-  for (const Block& block : has_inputs ? call_.inputs : call_.outputs)
-    input_starts_.push_back(input_starts_.back() + block.bytes);
-  if (!resident_) return;
+  const PeerInput place = PlaceOfInputs();
+  call_.fingerprint.inputs_in = place.in;
+  call_.fingerprint.inputs_at = place.at;
+  offers_inputs_ = place.in != InputsIn::kStage;
+  if (peer_offers_) std::fill(inputs_of_.begin(), inputs_of_.end(), PeerInput{});
+  peer_offers_ = false;
+  if (!offers_inputs_) return;
   for (const Step& step : call_.schedule->steps)
     if (step.staging && step.kind == StepKind::kSignal)
       transport_.Signal(lane_, step.mark, WordFor(chunks_ - 1));
+}
+
+/// Before the first peer's inputs are read where they lie.
+Status Execution::PrepareToRead() {
+  peer_offers_ = true;
+  // Where each block of a peer's inputs begins, which this rank knows by its own blocks.
+  input_starts_.assign(1, 0);
+  for (const Block& block : Reduces(call_.schedule->collective) ? call_.inputs : call_.outputs)
+    input_starts_.push_back(input_starts_.back() + block.bytes);
+  std::size_t operands = 0;
+  for (const Step& step : call_.schedule->steps)
+    if (step.kind == StepKind::kReduce)
+      operands = std::max(operands, static_cast<std::size_t>(step.operand_count));
+  fetched_stride_ = std::min(longest_, chunk_bytes_);
+  const std::size_t bytes = operands * fetched_stride_;
+  if (bytes <= fetched_inputs_bytes_) return Status();
+  fetched_inputs_.reset(new (std::nothrow) std::byte[bytes]);
+  fetched_inputs_bytes_ = fetched_inputs_ == nullptr ? 0 : bytes;
+  if (fetched_inputs_ != nullptr) return Status();
+  return Status(StatusCode::kResourceExhausted,
+                "no memory for a copy of " + std::to_string(bytes) +
+                    " bytes of the inputs of other ranks; set TIDEGATE_SINGLE_COPY_BYTES=0");
 }
 
 /// How many bytes of the inputs of `peer` this rank may have to do with; `mine`: where the first of
@@ -92,40 +120,69 @@ Result<std::uint64_t> Execution::ExtentOfInputs(int peer, std::uint64_t* mine) c
 }
 
 /// Takes down where `peer`, which made this very call, has its inputs. It is the peer's word:
-/// nothing outside of its region is ever read because of it.
+/// nothing outside of its region or of its process is ever read because of it.
 Status Execution::NoteInputs(int peer, const Fingerprint& theirs) {
-  if (theirs.inputs_at == kNotResident) return Status();
-  const std::uint64_t most = transport_.region_bytes();
+  if (theirs.inputs_in == InputsIn::kStage) return Status();
+  if (!peer_offers_) TIDEGATE_RETURN_IF_ERROR(PrepareToRead());
+  const bool in_process = theirs.inputs_in == InputsIn::kProcess;
+  const std::uint64_t most =
+      in_process ? std::numeric_limits<std::uint64_t>::max() : transport_.region_bytes();
   std::uint64_t mine = 0;
   const Result<std::uint64_t> extent = ExtentOfInputs(peer, &mine);
-  if (!extent.ok() || theirs.inputs_at % call_.element_bytes != 0 || theirs.inputs_at > most ||
+  const bool is_possible = in_process ? transport_.ReadsMemoryOf(peer)
+                                      : theirs.inputs_in == InputsIn::kRegion &&
+                                            theirs.inputs_at % call_.element_bytes == 0;
+  if (!extent.ok() || !is_possible || theirs.inputs_at > most ||
       extent.value() > most - theirs.inputs_at)
-    return Status(StatusCode::kMismatch,
-                  transport_.DescribePeer(peer) + " says that its inputs of " +
-                      Describe(call_.fingerprint) + " begin at byte " +
-                      std::to_string(theirs.inputs_at) + " of the " + std::to_string(most) +
-                      " that its shared tensors may have, which cannot be" +
-                      (extent.ok() ? "" : ": it " + extent.status().message()) +
-                      "; its memory was overwritten, or it runs another build");
-  inputs_of_[static_cast<std::size_t>(peer)] = transport_.RegionOf(peer) + theirs.inputs_at + mine;
-  peer_resident_ = true;
+    return Status(
+        StatusCode::kMismatch,
+        transport_.DescribePeer(peer) + " says that its inputs of " + Describe(call_.fingerprint) +
+            " begin at byte " + std::to_string(theirs.inputs_at) + " of the " +
+            std::to_string(most) +
+            (in_process ? " that a process may have" : " that its shared tensors may have") +
+            ", which cannot be" + (extent.ok() ? "" : ": it " + extent.status().message()) +
+            "; its memory was overwritten, or it runs another build");
+  const std::uint64_t base =
+      in_process ? 0 : reinterpret_cast<std::uintptr_t>(transport_.RegionOf(peer));
+  inputs_of_[static_cast<std::size_t>(peer)] = {theirs.inputs_in, base + theirs.inputs_at + mine};
   return Status();
 }
 
-/// Where the input lies that `slice` stands for, null where it is read as it says.
-std::byte* Execution::InputOf(const Slice& slice) const {
-  if (slice.origin < 0) return nullptr;
-  std::byte* const inputs = inputs_of_[static_cast<std::size_t>(slice.owner)];
-  if (inputs == nullptr) return nullptr;
+/// Where the input lies that `slice` stands for.
+Execution::PeerInput Execution::InputOf(const Slice& slice) const {
+  if (slice.origin < 0 || !peer_offers_) return {};
+  PeerInput input = inputs_of_[static_cast<std::size_t>(slice.owner)];
   switch (call_.schedule->collective) {
     case Collective::kAllGather:
     case Collective::kGather:
     case Collective::kScatter:
     case Collective::kAllToAll:
-      return inputs;  // The one block for this rank (ExtentOfInputs).
+      break;  // The one block for this rank (ExtentOfInputs).
     default:
-      return inputs + input_starts_[static_cast<std::size_t>(slice.origin)];
+      if (input.in != InputsIn::kStage)
+        input.at += input_starts_[static_cast<std::size_t>(slice.origin)];
   }
+  return input;
+}
+
+/// Copies what `slice` stands for from the memory of its owner's process. False: it ends, which
+/// whoever watches it will say, or (fetched_) that memory cannot be read.
+bool Execution::Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
+                      std::size_t bytes) {
+  const std::uint64_t at = input.at + static_cast<std::uint64_t>(chunk) * chunk_bytes_;
+  const Status read = transport_.ReadMemory(slice.owner, at, to, bytes);
+  if (read.ok()) {
+    bytes_from_peers_ += bytes;
+    single_copy_bytes_ += bytes;
+    return true;
+  }
+  // A rank that has given up its operation may have given up the tensor, too.
+  if (read.code() != StatusCode::kPeerLost && !transport_.failed())
+    fetched_ =
+        Status(read.code(), "rank " + std::to_string(rank_) + " in " + Describe(call_.fingerprint) +
+                                ": " + transport_.DescribePeer(slice.owner) + ": " +
+                                read.message() + "; set TIDEGATE_SINGLE_COPY_BYTES=0");
+  return false;
 }
 
 /// All steps are run. Tells peers that their inputs have been read, and, if its own are read where
@@ -134,12 +191,14 @@ bool Execution::PeersAreDone() {
   if (!finishing_) {
     finishing_ = true;
     wait_cursor_ = 0;
-    if (peer_resident_) {
+    if (peer_offers_) {
       transport_.Signal(lane_, kDoneMark, WordFor(0));
       published_ = true;
     }
   }
-  if (!resident_) return true;
+  // A rank whose call has failed may have written to its inputs before they were read here.
+  if (peer_offers_ && transport_.failed()) return false;
+  if (!offers_inputs_) return true;
   for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_) {
     if (wait_cursor_ == rank_) continue;
     if (!transport_.HasReached(lane_, wait_cursor_, kDoneMark, WordFor(0))) return false;

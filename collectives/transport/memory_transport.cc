@@ -138,6 +138,23 @@ bool MemoryTransport::HasReached(int lane, int peer, Mark mark, std::uint64_t wo
   return Words(lane, peer).Of(mark).load(std::memory_order_acquire) >= word;
 }
 
+bool MemoryTransport::PeersReadMemory() {
+  return Record(rank_).readers.load(std::memory_order_acquire) + 1 >=
+         static_cast<std::uint32_t>(layout_.ranks);
+}
+
+bool MemoryTransport::ReadsMemoryOf(int) { return false; }
+
+bool MemoryTransport::IsReadable(const std::byte*, std::size_t) { return false; }
+
+Status MemoryTransport::ReadMemory(int peer, std::uint64_t, std::byte*, std::size_t) {
+  return Status(StatusCode::kUnsupported, "the memory of " + DescribePeer(peer) + " is not read");
+}
+
+void MemoryTransport::PublishReads(int peer) {
+  MutableRecord(peer).readers.fetch_add(1, std::memory_order_release);
+}
+
 Result<std::shared_ptr<std::byte>> MemoryTransport::Allocate(std::size_t) {
   return std::shared_ptr<std::byte>();
 }
@@ -160,9 +177,12 @@ PendingWait MemoryTransport::WaitOf(int lane, int peer) {
   return wait.mark >= 0 && wait.mark <= kDoneMark ? wait : PendingWait{};
 }
 
-void MemoryTransport::PublishRecord(int pid, const std::string& host, const std::string& address) {
+void MemoryTransport::PublishRecord(int pid, const std::string& host, const std::string& address,
+                                    const std::uint64_t& probe) {
   RankRecord& record = MutableRecord(rank_);
   record.pid = pid;
+  record.probe_address = reinterpret_cast<std::uintptr_t>(&probe);
+  record.probe_value = probe;
   CopyText(record.host, host);
   CopyText(record.address, address);
   record.state.store(RankRecord::kAttached, std::memory_order_release);

@@ -20,6 +20,12 @@ class MemoryTransport : public Transport {
   std::size_t region_bytes() const final { return layout_.region_bytes; }
   std::byte* RegionOf(int owner) final { return base_ + layout_.RegionAt(owner); }
 
+  bool PeersReadMemory() final;
+  // Unless overridden, no memory of processes is read.
+  bool ReadsMemoryOf(int peer) override;
+  bool IsReadable(const std::byte* data, std::size_t bytes) override;
+  Status ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) override;
+
   void Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
               std::span<const std::uint64_t> splits) final;
   bool HasArrived(int lane, int peer, std::uint64_t index) override;
@@ -47,8 +53,12 @@ class MemoryTransport : public Transport {
   /// full, or the machine's memory is. Any thread.
   virtual Result<std::shared_ptr<std::byte>> Allocate(std::size_t bytes);
 
-  /// Marks this rank as attached; its record is visible to peers afterwards.
-  void PublishRecord(int pid, const std::string& host, const std::string& address);
+  /// Marks this rank as attached; its record is visible to peers afterwards. `probe`, of which
+  /// peers look whether they can read it in this process, must live as long as the transport.
+  void PublishRecord(int pid, const std::string& host, const std::string& address,
+                     const std::uint64_t& probe);
+  /// Says that this rank can read the memory of `peer`. To be called once a peer.
+  void PublishReads(int peer);
   /// Marks this rank as gone in an orderly way and wakes the others. Idempotent.
   void PublishLeft();
   const RankRecord& Record(int rank) const;

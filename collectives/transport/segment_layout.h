@@ -18,7 +18,7 @@ namespace tidegate {
 /// The last three are page-aligned. A region is where a rank's own tensors may lie.
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 5;
+inline constexpr std::uint32_t kSegmentVersion = 6;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
@@ -45,7 +45,12 @@ struct RankRecord {
   alignas(64) std::atomic<std::uint32_t> state;
   std::int32_t pid;
   char host[64];
-  char address[64];  ///< Name of the process's service socket.
+  char address[64];             ///< Name of the process's service socket.
+  std::uint64_t probe_address;  ///< Where in this process probe_value can be read.
+  std::uint64_t probe_value;
+  /// How many peers can read the memory of this process: each adds one (release, read with
+  /// acquire).
+  std::atomic<std::uint32_t> readers;
 };
 
 /// A Fingerprint as relaxed words, so that a peer may look at it for diagnosis at any time.

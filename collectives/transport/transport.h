@@ -20,8 +20,12 @@ inline constexpr int kMaxMarks = 510;
 /// peers' inputs where they lie.
 inline constexpr Mark kDoneMark = kMaxMarks;
 
-/// In place of an offset: a rank's inputs lie elsewhere.
-inline constexpr std::uint64_t kNotResident = ~std::uint64_t{0};
+/// Where peers read the inputs of a rank.
+enum class InputsIn : std::uint8_t {
+  kStage = 0,    ///< In its stage, chunk by chunk.
+  kRegion = 1,   ///< Where they lie, in its region.
+  kProcess = 2,  ///< Where they lie, in the memory of its process (Transport::ReadMemory).
+};
 
 /// What a rank says about a call when it arrives at it; compared by every rank with its own before
 /// a byte of any output is written. Plain data: lies in memory shared between processes.
@@ -36,10 +40,11 @@ struct Fingerprint {
   DataType dtype = DataType::kUint8;
   ReduceOp reduce_op = ReduceOp::kNone;
   std::uint8_t refused = 0;  ///< 1: this rank's own call was wrong; it will not take part.
+  InputsIn inputs_in = InputsIn::kStage;  ///< Ranks may differ, as in inputs_at.
   std::int32_t root = -1;
-  /// Where in its region this rank's inputs begin, one behind the other, so that peers may read
-  /// them there; kNotResident: they are elsewhere. Ranks may differ.
-  std::uint64_t inputs_at = kNotResident;
+  /// Where this rank's inputs begin, one behind the other: an offset into its region or an address
+  /// in its process; of kStage nothing.
+  std::uint64_t inputs_at = 0;
 };
 
 /// True when two ranks made the same call.
@@ -93,6 +98,18 @@ class Transport {
   virtual std::size_t region_bytes() const = 0;
   /// That of `owner`. What of it is no tensor of the owner need not have pages.
   virtual std::byte* RegionOf(int owner) = 0;
+
+  /// Whether every peer has found that it can read the memory of this rank's process. Never
+  /// becomes false again.
+  virtual bool PeersReadMemory() = 0;
+  /// Whether this rank has found that it can read that of `peer`.
+  virtual bool ReadsMemoryOf(int peer) = 0;
+  /// Whether peers could read [data, data + bytes), which is this process's. May cost a system
+  /// call.
+  virtual bool IsReadable(const std::byte* data, std::size_t bytes) = 0;
+  /// Copies `bytes` at `address` of `peer`'s process to `to`. kPeerLost: that process ends;
+  /// kInvalidArgument: it has no such memory. REQUIRES: ReadsMemoryOf(peer).
+  virtual Status ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) = 0;
 
   /// Publishes that this rank came to operation `index` (from 1, counted by lane) with
   /// `fingerprint` and, for all_to_all (else empty), the bytes it will send to each rank followed

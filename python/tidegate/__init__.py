@@ -27,14 +27,15 @@ def stats() -> dict[str, Any]:
 
     ``{"version": 1, "rank": r, "groups": {name: {"ranks": [...], "ops": {op: {"calls": n,
     "bytes": b, "seconds": s, "errors": e}}}}, "links": {"shm": {"bytes": b, "resident_bytes":
-    b}}}``
+    b, "single_copy_bytes": b}}}``
 
     ``version`` numbers the layout of the dictionary, ``rank`` is this process's rank in the job (-1
     before the first group), ``ranks`` are those of the group's members. ``bytes`` of an operation
     are those of its output (of its input for ``reduce_scatter`` and ``send``), ``bytes`` of a link
     those read from peers, of which ``resident_bytes`` were read where they lie, in tensors that
-    ``tidegate.empty`` or ``allocate_tensor`` made. ``seconds`` run from the call to its completion.
-    Any thread may call it.
+    ``tidegate.empty`` or ``allocate_tensor`` made, and ``single_copy_bytes`` in other tensors, in
+    the memory of their ranks' processes. ``seconds`` run from the call to its completion. Any
+    thread may call it.
     """
     from tidegate import _backend
 

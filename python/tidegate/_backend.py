@@ -57,7 +57,7 @@ def stats() -> dict[str, Any]:
             "version": 1,
             "rank": -1,
             "groups": {},
-            "links": {"shm": {"bytes": 0, "resident_bytes": 0}},
+            "links": {"shm": {"bytes": 0, "resident_bytes": 0, "single_copy_bytes": 0}},
         }
     result: dict[str, Any] = json.loads(_shim.stats_json())
     return result

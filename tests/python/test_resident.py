@@ -206,18 +206,20 @@ def test_memory_of_dead_tensors_goes_back_to_the_machine(tmp_path: Path) -> None
     assert lines == ["given back True"]
 
 
+@pytest.mark.parametrize("memory", ["shared", "ordinary"])
 @pytest.mark.parametrize("how", ["killed", "aborted"])
-def test_a_rank_that_goes_in_a_resident_operation_fails_the_others(
-    tmp_path: Path, how: str
+def test_a_rank_that_goes_while_its_tensor_is_read_fails_the_others(
+    tmp_path: Path, how: str, memory: str
 ) -> None:
     done = run_job(
         PREAMBLE
         + textwrap.dedent(
             f"""
             how = "{how}"
+            make = tidegate.empty if "{memory}" == "shared" else torch.empty
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, as soon as a rank is dead.
             n = 1 << 20
-            shard, gathered = tidegate.empty(n).fill_(rank), torch.empty(size * n)
+            shard, gathered = make(n).fill_(rank), torch.empty(size * n)
             dist.all_gather_single(gathered, shard)
             if rank == 1:
                 # In the others' operation, with this rank's part of it undone.
@@ -240,6 +242,6 @@ def test_a_rank_that_goes_in_a_resident_operation_fails_the_others(
         ),
         tmp_path,
         3,
-        {},
+        {"TIDEGATE_SINGLE_COPY_BYTES": "1T"},
     )
     assert done.stdout.splitlines().count("failed") == 2, done.stdout + done.stderr

@@ -1,5 +1,7 @@
 #include "collectives/transport/loopback/loopback.h"
 
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "common/check.h"
@@ -11,7 +13,9 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
  public:
   RankTransport(LoopbackGroup& group, SegmentLayout layout, int rank)
       : MemoryTransport(group.memory_.data(), layout, rank), group_(group) {
-    PublishRecord(0, "loopback", "");
+    PublishRecord(0, "loopback", "", probe_);
+    for (int peer = 0; peer < layout.ranks; ++peer)
+      if (peer != rank) PublishReads(peer);
   }
 
   static void Format(std::byte* base, const SegmentLayout& layout) { Initialise(base, layout); }
@@ -23,6 +27,13 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
     return MemoryTransport::HasReached(lane, peer, mark, word) && Sees(peer);
   }
   Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
+  bool ReadsMemoryOf(int) override { return true; }
+  bool IsReadable(const std::byte*, std::size_t) override { return true; }
+  Status ReadMemory(int, std::uint64_t address, std::byte* to, std::size_t bytes) override {
+    std::memcpy(to, reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(address)),
+                bytes);
+    return Status();
+  }
   Status CommitPair(int, bool) override { return Status(); }
   void Wake() override {
     if (group_.wake_) group_.wake_();
@@ -31,6 +42,7 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
  private:
   bool Sees(int peer) { return !group_.visible_ || group_.visible_(rank(), peer); }
   LoopbackGroup& group_;
+  const std::uint64_t probe_ = 0;
 };
 
 LoopbackGroup::LoopbackGroup(int ranks, std::size_t stage_bytes, std::size_t region_bytes) {

@@ -144,7 +144,7 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
   ShmTransport& made = *transport.value();
   made.offer_ = description.key;
   service_->Offer(description.key, made.segment_->fd.get());
-  made.PublishRecord(self_.pid, self_.host, service_->address());
+  made.PublishRecord(self_.pid, self_.host, service_->address(), made.probe_);
   // Before the description, so that whoever has that finds this.
   if (options_.agreement)
     TIDEGATE_RETURN_IF_ERROR(options_.bootstrap->Set(kAgreementKey, made.agreement_));
@@ -189,7 +189,8 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Join() {
   Result<std::unique_ptr<ShmTransport>> transport = MapSegment(std::move(segment).value());
   if (!transport.ok()) return transport;
   transport.value()->agreement_ = std::move(agreement);
-  transport.value()->PublishRecord(self_.pid, self_.host, service_->address());
+  ShmTransport& made = *transport.value();
+  made.PublishRecord(self_.pid, self_.host, service_->address(), made.probe_);
   return transport;
 }
 

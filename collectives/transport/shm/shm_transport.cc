@@ -1,5 +1,7 @@
 #include "collectives/transport/shm/shm_transport.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -8,6 +10,7 @@
 #include "collectives/transport/shm/attachment.h"
 #include "collectives/transport/shm/rendezvous.h"
 #include "common/ipc/memfd.h"
+#include "common/ipc/process_memory.h"
 #include "common/log.h"
 
 // ThreadSanitizer does not model fences and GCC says so. Nothing is lost: what the fence orders are
@@ -28,6 +31,12 @@ constexpr Nanoseconds kSleepWhenLinked = std::chrono::milliseconds(100);
 
 std::string AddressOf(const RankRecord& record) {
   return std::string(record.address, strnlen(record.address, sizeof(record.address)));
+}
+
+/// Like no other of this machine.
+std::uint64_t UniqueNumber() {
+  const auto now = static_cast<std::uint64_t>(SteadyClock().Now().time_since_epoch().count());
+  return now ^ static_cast<std::uint64_t>(getpid()) << 44;
 }
 
 /// Commits [offset, offset + bytes) of `fd` unless `committed` has it.
@@ -67,6 +76,8 @@ ShmTransport::ShmTransport(const Options& options, SegmentLayout layout,
                         if (const std::shared_ptr<NodeService> alive = weak.lock())
                           alive->RunAt(when, std::move(run));
                       })),
+      probe_(UniqueNumber()),
+      readable_(static_cast<std::size_t>(options.ranks)),
       doorbells_(static_cast<std::size_t>(options.ranks)),
       neighbours_(static_cast<std::size_t>(options.ranks)) {
   neighbours_[static_cast<std::size_t>(options.rank)].settled = true;
@@ -101,6 +112,32 @@ Status ShmTransport::CommitPair(int peer, bool sends) {
                     kRings);
 }
 
+bool ShmTransport::ReadsMemoryOf(int peer) {
+  return readable_[static_cast<std::size_t>(peer)].load(std::memory_order_relaxed) != 0;
+}
+
+bool ShmTransport::IsReadable(const std::byte* data, std::size_t bytes) {
+  return OthersCanRead(data, bytes);
+}
+
+Status ShmTransport::ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) {
+  return ReadProcessMemory(
+      readable_[static_cast<std::size_t>(peer)].load(std::memory_order_relaxed), address, to,
+      bytes);
+}
+
+/// Containers give a pid another meaning, and rules may forbid reading: only what was read counts.
+void ShmTransport::ProbeMemoryOf(int peer) {
+  const RankRecord& record = Record(peer);
+  std::uint64_t found = 0;
+  std::byte bytes[sizeof(found)];
+  if (!ReadProcessMemory(record.pid, record.probe_address, bytes, sizeof(bytes)).ok()) return;
+  std::memcpy(&found, bytes, sizeof(found));
+  if (found != record.probe_value) return;
+  readable_[static_cast<std::size_t>(peer)].store(record.pid, std::memory_order_relaxed);
+  PublishReads(peer);
+}
+
 void ShmTransport::Wake() {
   if (!all_settled_.load(std::memory_order_acquire)) {
     // Between the caller's word and the look at who is there, as in Doorbell::Ring: a rank that is
@@ -127,7 +164,13 @@ Nanoseconds ShmTransport::LinkAttached() {
     if (neighbour.settled) continue;
     if (!IsAttached(peer)) {
       absent = true;
-    } else if (HasLeft(peer)) {
+      continue;
+    }
+    if (!neighbour.probed) {
+      neighbour.probed = true;
+      ProbeMemoryOf(peer);
+    }
+    if (HasLeft(peer)) {
       neighbour.settled = true;
     } else if (const std::string address = AddressOf(Record(peer));
                address == service_->address()) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <functional>
@@ -85,6 +87,9 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// Both directions between this rank and `to`: what it writes there as sender and as receiver.
   Status CommitPair(int peer, bool sends) override;
   Result<std::shared_ptr<std::byte>> Allocate(std::size_t bytes) override;
+  bool ReadsMemoryOf(int peer) override;
+  bool IsReadable(const std::byte* data, std::size_t bytes) override;
+  Status ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) override;
   /// Rings every linked peer's doorbell and, once the group has failed, this process's own.
   void Wake() override;
 
@@ -107,6 +112,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
     std::string name;                  ///< "rank 2 (pid 4711, host a)", from its presence.
     bool settled = false;              ///< Linked, left or dead: nothing to look for.
     bool reported = false;             ///< Its death, or that it does not matter.
+    bool probed = false;               ///< Whether its memory can be read was tried.
   };
 
   ShmTransport(const Options& options, SegmentLayout layout, std::shared_ptr<NodeService> service,
@@ -119,6 +125,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   void OnDeath() override;
   /// Links ranks that have attached since; returns how long a waiter may sleep now.
   Nanoseconds LinkAttached();
+  void ProbeMemoryOf(int peer);
   /// A dead rank that has not left and was not reported; nullopt: none.
   std::optional<int> FindDead();
   std::string DescribeDeath(int rank);
@@ -129,6 +136,8 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   const std::shared_ptr<ResidentHeap> heap_;            // Null: this segment has no regions.
   std::string agreement_;
   std::optional<SegmentKey> offer_;
+  const std::uint64_t probe_;
+  std::vector<std::atomic<pid_t>> readable_;  ///< By rank: the process, if its memory can be read.
   CommittedRanges committed_[kLanes];
   std::mutex pairs_mutex_;
   CommittedRanges committed_pairs_;  // Guarded by pairs_mutex_.

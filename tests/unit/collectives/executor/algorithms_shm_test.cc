@@ -30,9 +30,10 @@ constexpr std::size_t kRegionBytes = std::size_t{4} << 20;
 
 /// Runs one operation of `rank` to its end.
 void RunToEnd(ShmTransport& transport, Execution& execution, const CollectiveRequest& request,
-              const Schedule& schedule, std::uint64_t sequence) {
+              const Schedule& schedule, std::uint64_t sequence, bool single_copy) {
   PreparedCall call =
       Prepare(request, schedule, sequence, kTestStageBytes, DataPaths{kTestStageBytes, 1 << 30});
+  call.single_copy = single_copy;
   const Status started = execution.Start(Bind(call));
   ASSERT_TRUE(started.ok()) << started.message();
   ASSERT_TRUE(SleepUntil(transport, [&] {
@@ -101,7 +102,10 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
                                                        .root = std::max(one.root, 0),
                                                        .placement = &placed.placement});
             const std::uint64_t before = execution.bytes_from_peers() + execution.bytes_to_peers();
-            ASSERT_NO_FATAL_FAILURE(RunToEnd(*transport, execution, request, schedule, ++sequence));
+            ++sequence;
+            // Of the rest, two of three with inputs that others read in this process.
+            ASSERT_NO_FATAL_FAILURE(
+                RunToEnd(*transport, execution, request, schedule, sequence, sequence % 3 != 0));
             ASSERT_EQ(memory.ErrorOf(rank), "") << algorithm.name << " on " << placed.name;
             memory.Scribble(rank);
             const std::uint64_t after = execution.bytes_from_peers() + execution.bytes_to_peers();
@@ -118,6 +122,8 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
           other_bytes;
       if (rank == 0) moved[1] = expected;
       moved[2] += static_cast<std::int64_t>(execution.resident_bytes());
+      moved[3] += static_cast<std::int64_t>(execution.single_copy_bytes());
+      moved[4] += transport->PeersReadMemory() ? 1 : 0;
     }));
   }
   for (const std::unique_ptr<RankProcess>& process : processes)
@@ -125,6 +131,7 @@ TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndMovesTheBytesThatItMust) {
   EXPECT_EQ(moved[0], moved[1]);
   if (ranks > 1) {
     EXPECT_GT(moved[2], 0);
+    EXPECT_EQ(moved[3] > 0, moved[4] > 0);
   }
 }
 

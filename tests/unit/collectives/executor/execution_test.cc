@@ -107,8 +107,7 @@ class MismatchTest : public ::testing::Test {
   }
 
   LoopbackGroup group_{2, kStageBytes};
-  std::vector<Execution> executions_{Execution(group_.transport(0), 0),
-                                     Execution(group_.transport(1), 0)};
+  Execution executions_[2] = {{group_.transport(0), 0}, {group_.transport(1), 0}};
   std::unique_ptr<CaseMemory> memory_[2];
   Schedule schedules_[2];
   PreparedCall calls_[2];

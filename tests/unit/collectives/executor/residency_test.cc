@@ -1,5 +1,5 @@
-// Inputs in the group's own memory: read where they lie, by some ranks or all, with the results of
-// any other memory.
+// Inputs in the group's own memory or in that of their process: read where they lie, by some ranks
+// or all, with the results of any other memory.
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
@@ -30,15 +31,17 @@ class ResidencyTest : public ::testing::TestWithParam<int> {
   int ranks() const { return GetParam(); }
 
   /// Runs every algorithm over every case of its collective.
-  void RunAll(const Adversary::IsResident& is_resident) {
+  void RunAll(const Adversary::Choice& is_resident,
+              const Adversary::Choice& is_single_copy = nullptr) {
     // Many ranks on several nodes take minutes under a sanitizer: with TIDEGATE_TEST_ALL=1.
     const bool all = std::getenv("TIDEGATE_TEST_ALL") != nullptr;
     for (const testing::NamedPlacement& placed : testing::PlacementsOf(ranks()))
       if (all || ranks() <= 4 || placed.placement.nodes() == 1)
-        RunOn(placed.placement, is_resident);
+        RunOn(placed.placement, is_resident, is_single_copy);
   }
 
-  void RunOn(const Placement& placement, const Adversary::IsResident& is_resident) {
+  void RunOn(const Placement& placement, const Adversary::Choice& is_resident,
+             const Adversary::Choice& is_single_copy) {
     for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
       if (!algorithm.serves(placement)) continue;
       testing::AlgorithmTable table;
@@ -48,16 +51,17 @@ class ResidencyTest : public ::testing::TestWithParam<int> {
         if (one.collective == algorithm.collective && (IsEven(one) || !algorithm.even))
           cases.push_back(one);
       Adversary adversary(ranks(), 11, kStageBytes, &placement);
-      ASSERT_EQ(adversary.Run(cases, table, is_resident), "")
+      ASSERT_EQ(adversary.Run(cases, table, is_resident, is_single_copy), "")
           << NameOf(algorithm.collective) << " " << algorithm.name;
       if (ranks() == 1 || placement.nodes() > 1) continue;
-      std::uint64_t resident = 0;
-      for (int rank = 0; rank < ranks(); ++rank) resident += adversary.ResidentBytesOf(rank);
+      std::uint64_t in_place = 0;
+      for (int rank = 0; rank < ranks(); ++rank)
+        in_place += adversary.ResidentBytesOf(rank) + adversary.SingleCopyBytesOf(rank);
       const bool stages_inputs =
           algorithm.collective != Collective::kBarrier &&
           (algorithm.name == "direct" || algorithm.name == "tree" || algorithm.name == "two_shot");
       if (stages_inputs) {
-        EXPECT_GT(resident, 0u) << NameOf(algorithm.collective);
+        EXPECT_GT(in_place, 0u) << NameOf(algorithm.collective);
       }
     }
   }
@@ -72,6 +76,16 @@ TEST_P(ResidencyTest, RanksAndCallsDiffer) {
     std::mt19937 random(seed);
     RunAll([&](std::size_t, int) { return random() % 2 == 0; });
   }
+}
+
+TEST_P(ResidencyTest, AllProcessesAreRead) {
+  RunAll(nullptr, [](std::size_t, int) { return true; });
+}
+
+TEST_P(ResidencyTest, SomeAreResidentSomeProcessesAreRead) {
+  std::mt19937 random(5);
+  const auto sometimes = [&](std::size_t, int) { return random() % 3 == 0; };
+  RunAll(sometimes, sometimes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ResidencyTest, ::testing::Values(1, 2, 3, 4, 5, 8));
@@ -109,7 +123,7 @@ class TwoRanks {
                                     .dtype = DataType::kInt32,
                                     .inputs = {{input, kBytes}},
                                     .outputs = {{output, kBytes}, {output + kBytes, kBytes}}};
-    return Prepare(request, schedules_[row], 1, kStageBytes, DataPaths{kStageBytes, 1 << 30});
+    return Prepare(request, schedules_[row], 1, kStageBytes, DataPaths{kStageBytes, 1 << 30, 0});
   }
 
   Execution::Outcome Advance(int rank) {
@@ -157,19 +171,21 @@ TEST(ResidentPairTest, OrdinaryRankWaitsForNobodyAtItsEnd) {
   for (int round = 0; round < 1000 && two.Advance(1) != Execution::Outcome::kDone; ++round)
     EXPECT_EQ(two.Advance(0), Execution::Outcome::kBlocked);
   EXPECT_EQ(two.Advance(0), Execution::Outcome::kDone);
+  EXPECT_EQ(two.executions_[0].bytes_from_peers(), TwoRanks::kBytes);
   EXPECT_EQ(two.executions_[0].resident_bytes(), 0u);
   EXPECT_EQ(two.executions_[1].resident_bytes(), TwoRanks::kBytes);
 }
 
 TEST(ResidentPairTest, NothingIsReadWhereAPeerSaysThatCannotBe) {
   const std::uint64_t region = TwoRanks().group_.transport(0).region_bytes();
-  for (const std::uint64_t at : {region - TwoRanks::kBytes + 4, region + 4, kNotResident - 3,
+  for (const std::uint64_t at : {region - TwoRanks::kBytes + 4, region + 4, ~std::uint64_t{3},
                                  std::uint64_t{2}, std::uint64_t{1} << 63}) {
     TwoRanks two;
     const PreparedCall mine = two.Call(0, true);
     const PreparedCall theirs = two.Call(1, true);
     ASSERT_TRUE(two.executions_[0].Start(Bind(mine)).ok());
     Fingerprint garbage = theirs.fingerprint;
+    garbage.inputs_in = InputsIn::kRegion;
     garbage.inputs_at = at;
     two.group_.transport(1).Arrive(0, 1, garbage, {});
     const Result<Execution::Outcome> outcome = two.executions_[0].Advance();
@@ -181,13 +197,59 @@ TEST(ResidentPairTest, NothingIsReadWhereAPeerSaysThatCannotBe) {
   }
 }
 
+TEST(ResidentPairTest, OwnerIsDoneOnceAllHaveReadItInItsProcess) {
+  TwoRanks two;
+  PreparedCall of_owner = two.Call(0, false);
+  of_owner.single_copy = true;
+  const PreparedCall of_other = two.Call(1, true);
+  ASSERT_TRUE(two.executions_[0].Start(Bind(of_owner)).ok());
+  ASSERT_TRUE(two.executions_[1].Start(Bind(of_other)).ok());
+  EXPECT_EQ(two.Advance(0), Execution::Outcome::kBlocked);
+  EXPECT_EQ(two.Advance(1), Execution::Outcome::kDone);
+  EXPECT_EQ(two.outputs_[1].front(), 1);
+  EXPECT_EQ(two.executions_[1].single_copy_bytes(), TwoRanks::kBytes);
+  EXPECT_EQ(two.Advance(0), Execution::Outcome::kDone);
+}
+
+TEST(ResidentPairTest, AReaderIsNotDoneOnceTheGroupHasFailed) {
+  TwoRanks two;
+  PreparedCall of_owner = two.Call(0, false);
+  of_owner.single_copy = true;
+  const PreparedCall of_other = two.Call(1, false);
+  ASSERT_TRUE(two.executions_[0].Start(Bind(of_owner)).ok());
+  ASSERT_TRUE(two.executions_[1].Start(Bind(of_other)).ok());
+  EXPECT_EQ(two.Advance(0), Execution::Outcome::kBlocked);
+  // The caller of rank 0 may do with its tensor what it likes from here on.
+  two.group_.transport(0).Fail({StatusCode::kAborted, 0, 0, "aborted"});
+  for (int round = 0; round < 100; ++round) EXPECT_EQ(two.Advance(1), Execution::Outcome::kBlocked);
+}
+
+TEST(ResidentPairTest, NoProcessIsReadWhereAPeerSaysThatCannotBe) {
+  TwoRanks two;
+  const PreparedCall mine = two.Call(0, true);
+  const PreparedCall theirs = two.Call(1, true);
+  for (const auto& [in, at] : {std::pair{InputsIn::kProcess, ~std::uint64_t{7}},
+                               std::pair{static_cast<InputsIn>(3), std::uint64_t{0}}}) {
+    TwoRanks again;
+    ASSERT_TRUE(again.executions_[0].Start(Bind(mine)).ok());
+    Fingerprint garbage = theirs.fingerprint;
+    garbage.inputs_in = in;
+    garbage.inputs_at = at;
+    again.group_.transport(1).Arrive(0, 1, garbage, {});
+    const Result<Execution::Outcome> outcome = again.executions_[0].Advance();
+    ASSERT_FALSE(outcome.ok());
+    EXPECT_EQ(outcome.status().code(), StatusCode::kMismatch);
+    EXPECT_NE(outcome.status().message().find("rank 1"), std::string::npos);
+  }
+}
+
 TEST(ResidentPairTest, InputsThatAreNotAlignedAreOrdinary) {
   TwoRanks two;
   const PreparedCall call = two.Call(0, true);
   PreparedCall odd = two.Call(0, true);
   odd.inputs[0].data += 2;
   ASSERT_TRUE(two.executions_[0].Start(Bind(odd)).ok());
-  EXPECT_EQ(two.group_.transport(0).ArrivalOf(0, 0, 1).inputs_at, kNotResident);
+  EXPECT_EQ(two.group_.transport(0).ArrivalOf(0, 0, 1).inputs_in, InputsIn::kStage);
 }
 
 }  // namespace

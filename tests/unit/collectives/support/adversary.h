@@ -21,8 +21,9 @@ namespace tidegate::testing {
 /// steps, while every rank sees its peers' progress late, at random.
 class Adversary {
  public:
-  /// Whether the inputs of a rank lie in its region in one case, outputs in place with them.
-  using IsResident = std::function<bool(std::size_t number, int rank)>;
+  /// Whether the inputs of a rank lie in its region in one case, outputs in place with them, or, if
+  /// not, in other memory that peers may read.
+  using Choice = std::function<bool(std::size_t number, int rank)>;
 
   /// Sparse: what is not used costs nothing.
   static constexpr std::size_t kRegionBytes = std::size_t{64} << 20;
@@ -40,16 +41,23 @@ class Adversary {
   }
 
   /// All ranks run all cases in order, each at its own pace. Empty when every result is right. A
-  /// rank overwrites its inputs as soon as a case is done for it, where they lie in its region.
+  /// rank overwrites its inputs as soon as a case is done for it, where peers read them.
   std::string Run(const std::vector<CollectiveCase>& cases, const AlgorithmTable& table,
-                  const IsResident& is_resident = nullptr) {
+                  const Choice& is_resident = nullptr, const Choice& is_single_copy = nullptr) {
     std::vector<CaseMemory> memory(cases.begin(), cases.end());
+    const std::unique_ptr<std::byte[]> private_memory(new std::byte[kRegionBytes]);
+    std::byte* unused = private_memory.get();
     std::vector<std::size_t> used(static_cast<std::size_t>(ranks_), 0);
-    for (std::size_t number = 0; is_resident && number < cases.size(); ++number) {
+    std::vector<std::vector<bool>> single_copy(cases.size(), std::vector<bool>(used.size(), false));
+    for (std::size_t number = 0; number < cases.size(); ++number) {
       for (int rank = 0; rank < ranks_; ++rank) {
         std::size_t& at = used[static_cast<std::size_t>(rank)];
-        if (is_resident(number, rank))
+        if (is_resident && is_resident(number, rank)) {
           at += memory[number].Place(rank, group_.transport(rank).RegionOf(rank) + at);
+        } else if (is_single_copy && is_single_copy(number, rank)) {
+          unused += memory[number].Place(rank, unused);
+          single_copy[number][static_cast<std::size_t>(rank)] = true;
+        }
       }
     }
     std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
@@ -71,6 +79,7 @@ class Adversary {
         running[rank] =
             std::make_unique<PreparedCall>(Prepare(request, *schedules[rank], next[rank] + 1,
                                                    stage_bytes_, DataPaths{stage_bytes_, 1 << 30}));
+        running[rank]->single_copy = single_copy[next[rank]][rank];
         const Status started = executions_[rank].Start(Bind(*running[rank]));
         if (!started.ok()) return started.message();
       }
@@ -95,6 +104,10 @@ class Adversary {
   /// Bytes that `rank` has read from its peers' inputs where they lie.
   std::uint64_t ResidentBytesOf(int rank) const {
     return executions_[static_cast<std::size_t>(rank)].resident_bytes();
+  }
+  /// Bytes that `rank` has read from its peers' inputs in their processes.
+  std::uint64_t SingleCopyBytesOf(int rank) const {
+    return executions_[static_cast<std::size_t>(rank)].single_copy_bytes();
   }
   /// Bytes that `rank` has put into its peers' stages.
   std::uint64_t BytesPutBy(int rank) const {

@@ -141,11 +141,12 @@ TEST(MemoryTransportTest, WhatWasStagedBeforeASignalIsSeenAfterIt) {
 }
 
 TEST(MemoryTransportTest, ARankIsAbsentThenAttachedThenLeft) {
+  const std::uint64_t probe = 1;
   LoopbackGroup group(2, kStage);
   MemoryTransport& watcher = group.transport(0);
   EXPECT_TRUE(watcher.IsAttached(1));
   EXPECT_FALSE(watcher.HasLeft(1));
-  group.transport(1).PublishRecord(4711, "a", "address");
+  group.transport(1).PublishRecord(4711, "a", "address", probe);
   EXPECT_EQ(watcher.DescribePeer(1), "rank 1 (pid 4711, host a)");
   EXPECT_STREQ(watcher.Record(1).address, "address");
   group.transport(1).PublishLeft();
@@ -154,9 +155,22 @@ TEST(MemoryTransportTest, ARankIsAbsentThenAttachedThenLeft) {
   EXPECT_FALSE(watcher.HasLeft(0));
 }
 
+TEST(MemoryTransportTest, PeersReadTheMemoryOfARankOnceAllHaveSaidSo) {
+  LoopbackGroup group(3, kStage);
+  EXPECT_TRUE(group.transport(0).PeersReadMemory());
+  const int here = 5;
+  int copy = 0;
+  const Status read =
+      group.transport(1).ReadMemory(0, reinterpret_cast<std::uintptr_t>(&here),
+                                    reinterpret_cast<std::byte*>(&copy), sizeof(here));
+  EXPECT_TRUE(read.ok());
+  EXPECT_EQ(copy, here);
+}
+
 TEST(MemoryTransportTest, LongNamesAreCutNotOverrun) {
+  const std::uint64_t probe = 1;
   LoopbackGroup group(2, kStage);
-  group.transport(1).PublishRecord(1, std::string(100, 'h'), std::string(100, 'a'));
+  group.transport(1).PublishRecord(1, std::string(100, 'h'), std::string(100, 'a'), probe);
   EXPECT_EQ(group.transport(0).DescribePeer(1),
             "rank 1 (pid 1, host " + std::string(63, 'h') + ")");
 }

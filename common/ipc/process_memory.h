@@ -1,0 +1,24 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/status.h"
+
+namespace tidegate {
+
+/// Copies `bytes` from `address` in the process `pid` to `to`: one copy by the kernel
+/// (process_vm_readv), a system call for up to 2 GiB. What the other process wrote before it
+/// announced that by a release store, which was seen by an acquire load here, is what is read.
+/// kPeerLost: there is no such process, or it ends; kUnsupported: the kernel has no such call or
+/// forbids it (kernel.yama.ptrace_scope, seccomp); kInvalidArgument: no memory that can be read so
+/// lies there. `to` may be written in part. Any thread.
+Status ReadProcessMemory(pid_t pid, std::uint64_t address, std::byte* to, std::size_t bytes);
+
+/// Whether others could read [data, data + bytes) of this process that way: what a device driver
+/// maps, they cannot. Looks at the first and the last byte. A system call.
+bool OthersCanRead(const std::byte* data, std::size_t bytes);
+
+}  // namespace tidegate
