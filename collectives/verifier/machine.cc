@@ -9,18 +9,19 @@
 namespace tidegate::verifier {
 
 Machine::Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
-                 std::span<const Schedule> schedules, bool with_all_clocks)
+                 std::span<const Schedule> schedules)
     : blocks_(blocks),
       placement_(placement),
       orbit_(orbit),
       schedules_(schedules),
       values_(blocks, orbit),
-      clocks_(orbit, schedules, with_all_clocks),
+      before_(orbit),
       staged_(schedules.size()),
       told_(schedules.size()),
       acquired_(schedules.size()),
-      before_(schedules.size()),
-      with_all_clocks_(with_all_clocks) {
+      known_(schedules.size()) {
+  constexpr int kFewRanks = 8;  // With more, clocks of all cost more than the rest.
+  if (orbit_.is_trivial() && blocks_.ranks() <= kFewRanks) clocks_.emplace(blocks_.ranks());
   const std::size_t count = schedules_.size();
   turns_.resize(count);
   next_.assign(count, 0);
@@ -107,7 +108,6 @@ bool Machine::Fail(const Turn& turn, const std::string& what) {
 }
 
 bool Machine::FailRace(const Turn& turn, const std::string& what) {
-  raced_ = true;
   return Fail(turn, "races: " + what);
 }
 
@@ -116,7 +116,8 @@ bool Machine::Take(const Turn& turn) {
   const Step& step = schedules_[At(current_)].steps[At(turn.step)];
   if (step.kind == StepKind::kWait) return TakeWait(turn, step);
   EndWaits();
-  now_ = clocks_.Tick(current_);
+  now_ = before_.Tick(current_);
+  if (clocks_) clocks_->SetOwn(current_, now_);
   switch (step.kind) {
     case StepKind::kSignal:
       return TakeSignal(turn, step);
@@ -160,13 +161,14 @@ bool Machine::TakeWait(const Turn& turn, const Step& step) {
 }
 
 void Machine::Acquire(const Turn& turn, const Step& step, int peer, const Rise& rise) {
-  if (with_all_clocks_) {
+  if (clocks_) {
     std::vector<Acquired>& acquired = acquired_[At(current_)];
-    if (acquired.empty()) before_[At(current_)] = clocks_.TimesOf(current_);
+    if (acquired.empty()) known_[At(current_)] = clocks_->TimesOf(current_);
     acquired.push_back({turn.step, peer, rise.saved});
   }
   if (!step.staging && !rise.staging) {
-    clocks_.Acquire(current_, peer, rise.saved);
+    before_.Acquire(current_, peer, rise.when);
+    if (clocks_) clocks_->Acquire(current_, rise.saved);
   } else if (!step.staging || !rise.staging) {
     Clocks::Time& known = (step.staging ? staged_ : told_)[At(current_)][peer];
     known = std::max(known, rise.when);
@@ -178,11 +180,11 @@ void Machine::Acquire(const Turn& turn, const Step& step, int peer, const Rise& 
 void Machine::EndWaits() {
   std::vector<Acquired>& acquired = acquired_[At(current_)];
   for (const Acquired& wait : acquired) {
-    const Clocks::Time signalled = clocks_.SavedTimeOf(wait.saved, wait.peer);
-    bool is_known = before_[At(current_)][At(wait.peer)] >= signalled;
+    const Clocks::Time signalled = clocks_->SavedTimeOf(wait.saved, wait.peer);
+    bool is_known = known_[At(current_)][At(wait.peer)] >= signalled;
     for (const Acquired& other : acquired)
       is_known = is_known || (other.step != wait.step &&
-                              clocks_.SavedTimeOf(other.saved, wait.peer) >= signalled);
+                              clocks_->SavedTimeOf(other.saved, wait.peer) >= signalled);
     if (!is_known) needed_[At(current_)][At(wait.step)] = true;
   }
   acquired.clear();
@@ -194,7 +196,8 @@ bool Machine::TakeSignal(const Turn& turn, const Step& step) {
     return Fail(turn, "signals chunk " + std::to_string(turn.chunk) + " after chunk " +
                           std::to_string(rises.back().chunk) +
                           " at the same mark: words only grow");
-  rises.push_back({turn.chunk, step.peer, clocks_.Save(current_), now_, step.staging});
+  rises.push_back(
+      {turn.chunk, step.peer, clocks_ ? clocks_->Save(current_) : 0, now_, step.staging});
   return true;
 }
 
@@ -265,15 +268,27 @@ Machine::OutputCell& Machine::OutputOf(int rank, int block, std::int64_t chunk) 
   return outputs_[At(rank)][first_cell_[At(rank)][At(block)] + At(chunk)];
 }
 
-/// Whether the current rank knows that an access to memory of `owner` is over. `staging`: to what
-/// the owner stages, so that it is not resident.
-bool Machine::IsOver(const Access& access, int owner, bool staging) const {
-  const int rank = orbit_.Forward(access.rank, orbit_.ShiftOf(owner));
-  if (rank == current_ || clocks_.Knows(current_, rank, access.when)) return true;
-  if (!staging || (owner != current_ && owner != rank)) return false;
-  const auto& direct = (owner == current_ ? staged_ : told_)[At(current_)];
-  const auto known = direct.find(rank);
-  return known != direct.end() && known->second >= access.when;
+/// Whether the current rank knows that an access to memory of `owner` is over. `others`: that were
+/// made to it since, so that their ranks are likely to be the ones that it knows that from.
+/// `staging`: to what the owner stages, so that it is not resident.
+bool Machine::IsOver(const Access& access, int owner, const std::vector<Access>& others,
+                     bool staging) const {
+  const int by = orbit_.ShiftOf(owner);
+  const int rank = orbit_.Forward(access.rank, by);
+  if (rank == current_ || before_.KnowsDirectly(current_, rank, access.when)) return true;
+  if (staging && (owner == current_ || owner == rank)) {
+    const auto& direct = (owner == current_ ? staged_ : told_)[At(current_)];
+    const auto known = direct.find(rank);
+    if (known != direct.end() && known->second >= access.when) return true;
+  }
+  const auto knows_by = [&](int peer) {
+    return before_.KnowsBy(current_, peer, rank, access.when);
+  };
+  return knows_by(owner) ||
+         std::ranges::any_of(
+             others,
+             [&](const Access& other) { return knows_by(orbit_.Forward(other.rank, by)); }) ||
+         before_.Knows(current_, rank, access.when);
 }
 
 std::string Machine::NameOfAccess(const Access& access, int owner) const {
@@ -286,7 +301,7 @@ bool Machine::Read(const Turn& turn, const Slice& slice, int i, std::int64_t byt
     StageCell& cell = CellOf(slice, i, turn.chunk);
     if (cell.value.is_nothing())
       return Fail(turn, "reads " + TextOf(slice, i) + " before it is written");
-    if (!IsOver(cell.write, slice.owner, cell.staging))
+    if (!IsOver(cell.write, slice.owner, cell.reads, cell.staging))
       return FailRace(turn, "reads " + TextOf(slice, i) + " while " +
                                 NameOfAccess(cell.write, slice.owner) + " may be writing it");
     *value = values_.Moved(cell.value, orbit_.ShiftOf(slice.owner));
@@ -336,14 +351,14 @@ bool Machine::Write(const Turn& turn, const Slice& slice, int i, std::int64_t by
       return Fail(turn, "writes " + TextOf(slice, i) +
                             (staging ? " unless resident" : ", resident or not") +
                             ", which is not so of what it holds: " + held());
-    if (!IsOver(cell.write, slice.owner, staging))
+    if (!IsOver(cell.write, slice.owner, cell.reads, staging))
       return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
                                 NameOfAccess(cell.write, slice.owner) + " may be writing it");
     if (cell.reads.empty())
       return Fail(turn, "overwrites " + TextOf(slice, i) + ", which holds " + held() +
                             " that nobody has read");
     for (const Access& access : cell.reads)
-      if (!IsOver(access, slice.owner, staging))
+      if (!IsOver(access, slice.owner, cell.reads, staging))
         return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
                                   NameOfAccess(access, slice.owner) + " may be reading " + held());
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "collectives/topology/placement.h"
 #include "collectives/verifier/blocks.h"
 #include "collectives/verifier/clocks.h"
+#include "collectives/verifier/happened_before.h"
 #include "collectives/verifier/orbit.h"
 #include "collectives/verifier/values.h"
 
@@ -29,13 +31,10 @@ namespace tidegate::verifier {
 /// REQUIRES: schedules that CheckStructure accepts, of the representatives.
 class Machine {
  public:
-  /// `with_all_clocks`: see Clocks.
   Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
-          std::span<const Schedule> schedules, bool with_all_clocks);
+          std::span<const Schedule> schedules);
 
   Status Run();
-  /// Whether what Run rejected is a race.
-  bool raced() const { return raced_; }
 
   /// After Run.
   void Fill(Report* report) const;
@@ -43,6 +42,8 @@ class Machine {
   const std::vector<std::vector<int>>& sources() const { return sources_; }
 
  private:
+  using Time = HappenedBefore::Time;
+
   /// One execution of a step.
   struct Turn {
     std::int64_t iteration;
@@ -52,14 +53,14 @@ class Machine {
   /// A rise of a progress word.
   struct Rise {
     int chunk;
-    int peer;  ///< Told to, kAllPeers or in the frame of the representative.
-    std::size_t saved;
-    Clocks::Time when;
+    int peer;           ///< Told to, kAllPeers or in the frame of the representative.
+    std::size_t saved;  ///< By clocks_.
+    Time when;
     bool staging;
   };
   struct Access {
     int rank;  ///< In the frame of the owner's representative.
-    Clocks::Time when;
+    Time when;
   };
   struct StageCell {
     Value value;
@@ -99,7 +100,8 @@ class Machine {
   bool Read(const Turn& turn, const Slice& slice, int i, std::int64_t bytes, Value* value);
   bool Write(const Turn& turn, const Slice& slice, int i, std::int64_t bytes, const Value& value);
   bool WriteOutput(const Turn& turn, const Slice& slice, int i, const Value& value);
-  bool IsOver(const Access& access, int owner, bool staging = false) const;
+  bool IsOver(const Access& access, int owner, const std::vector<Access>& others,
+              bool staging = false) const;
   bool TakeOrigin(const Turn& turn, const Slice& slice, int i, const StageCell& cell,
                   const Value& value);
   std::string NameOfAccess(const Access& access, int owner) const;
@@ -118,7 +120,8 @@ class Machine {
   const Orbit orbit_;
   const std::span<const Schedule> schedules_;
   Values values_;
-  Clocks clocks_;
+  HappenedBefore before_;
+  std::optional<Clocks> clocks_;  ///< Of few ranks, all of which are executed.
 
   // By representative:
   std::vector<std::vector<Turn>> turns_;
@@ -133,21 +136,19 @@ class Machine {
   // By representative: times of other ranks that it knows of only while this rank (staged_) or the
   // other one (told_) is not resident, because a staging step told of them. Enough for what that
   // rank stages, which is not there otherwise; nothing more may rest on them.
-  std::vector<std::unordered_map<int, Clocks::Time>> staged_;
-  std::vector<std::unordered_map<int, Clocks::Time>> told_;
+  std::vector<std::unordered_map<int, Time>> staged_;
+  std::vector<std::unordered_map<int, Time>> told_;
 
-  /// Since the last step that was no wait; only with clocks of all ranks.
+  /// Since the last step that was no wait; only with clocks_.
   std::vector<std::vector<Acquired>> acquired_;
-  std::vector<std::vector<Clocks::Time>> before_;  ///< What was known before the first of these.
-  std::vector<std::vector<bool>> needed_;          ///< By step: waits that ordered something.
+  std::vector<std::vector<Time>> known_;   ///< What was known before the first of these.
+  std::vector<std::vector<bool>> needed_;  ///< By step: waits that ordered something.
 
-  const bool with_all_clocks_;
   int sub_slots_ = 0;  ///< One more than the greatest that is named.
   std::vector<StageCell> stages_;
   int current_ = 0;  ///< The representative whose turn it is.
-  Clocks::Time now_ = 0;
+  Time now_ = 0;
   Status failure_;
-  bool raced_ = false;
   std::vector<Value> terms_;
 };
 

@@ -68,7 +68,7 @@ bool Machine::WriteOutput(const Turn& turn, const Slice& slice, int i, const Val
     return Fail(turn, "writes " + values_.Describe(value) + " to " + TextOf(slice, i) + ", which " +
                           problem);
   for (const Access& access : cell.reads)
-    if (!IsOver(access, current_))
+    if (!IsOver(access, current_, cell.reads))
       return FailRace(turn, "writes " + TextOf(slice, i) + " while " +
                                 NameOfAccess(access, current_) +
                                 " may be reading the input where both are the same memory");
@@ -177,7 +177,7 @@ void Machine::Fill(Report* report) const {
     report->steps += static_cast<std::int64_t>(turns_[rank].size());
     if (!turns_[rank].empty())
       report->iterations = std::max(report->iterations, turns_[rank].back().iteration + 1);
-    for (std::size_t i = 0; i < needed_[rank].size() && with_all_clocks_; ++i)
+    for (std::size_t i = 0; i < needed_[rank].size() && clocks_; ++i)
       if (schedules_[rank].steps[i].kind == StepKind::kWait && !needed_[rank][i])
         report->implied_waits.push_back({static_cast<int>(rank), static_cast<int>(i)});
     report->marks = std::max(report->marks, schedules_[rank].Marks());

@@ -1,7 +1,6 @@
 #include "collectives/verifier/verifier.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -61,27 +60,17 @@ Result<Report> VerifyBuilt(const Problem& problem, const std::vector<Schedule>& 
   const Blocks& blocks = made.value();
   const Orbit orbit(blocks.ranks(), static_cast<int>(schedules.size()));
   TIDEGATE_RETURN_IF_ERROR(CheckSetting(problem, blocks, orbit));
-  // Clocks of all ranks see every order that there is, and cost more than the rest of it in larger
-  // groups: there they are asked only where the others see a race.
-  constexpr int kFewRanks = 8;
-  std::optional<Machine> machine;
-  Status status;
-  for (const bool with_all : {false, true}) {
-    if (with_all ? !orbit.is_trivial() : orbit.is_trivial() && blocks.ranks() <= kFewRanks)
-      continue;
-    machine.emplace(blocks, *problem.placement, orbit, schedules, with_all);
-    status = machine->Run();
-    if (!machine->raced()) break;
-  }
+  Machine machine(blocks, *problem.placement, orbit, schedules);
+  const Status status = machine.Run();
   if (!status.ok()) {
     // What went wrong makes no sense where the others do something else.
     TIDEGATE_RETURN_IF_ERROR(CheckOthers(problem, schedules, nullptr, blocks, orbit, schedule_of));
     return status;
   }
   TIDEGATE_RETURN_IF_ERROR(
-      CheckOthers(problem, schedules, &machine->sources(), blocks, orbit, schedule_of));
+      CheckOthers(problem, schedules, &machine.sources(), blocks, orbit, schedule_of));
   Report report;
-  machine->Fill(&report);
+  machine.Fill(&report);
   TIDEGATE_RETURN_IF_ERROR(claims.Check(blocks, report, schedules));
   return report;
 }

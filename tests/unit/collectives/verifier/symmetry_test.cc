@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +73,14 @@ TEST(VerifierSymmetryTest, ProvesAnAllToAllByColumns) {
   for (const std::int64_t bytes : large.value().leaves) ASSERT_EQ(bytes, 8 * 127 * 8 * 5 * kChunk);
 }
 
+/// Of memory, by this process so far.
+std::int64_t PeakBytes() {
+  rusage usage{};
+  EXPECT_EQ(getrusage(RUSAGE_SELF, &usage), 0);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
+
 class LargeSymmetryTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LargeSymmetryTest, ProvesAllGatherOf16384Ranks) {
@@ -78,6 +88,7 @@ TEST_P(LargeSymmetryTest, ProvesAllGatherOf16384Ranks) {
   const Result<Report> report = VerifyOn(placement, Collective::kAllGather, GetParam(), 8, 4);
   ASSERT_TRUE(report.ok()) << report.status().message();
   for (const std::int64_t bytes : report.value().leaves) ASSERT_EQ(bytes, 2047 * 8 * 5 * kChunk);
+  EXPECT_LT(PeakBytes(), kMostBytes);
 }
 
 TEST_P(LargeSymmetryTest, ProvesReduceScatterOf16384Ranks) {
@@ -85,11 +96,12 @@ TEST_P(LargeSymmetryTest, ProvesReduceScatterOf16384Ranks) {
   const Result<Report> report = VerifyOn(placement, Collective::kReduceScatter, GetParam(), 8, 4);
   ASSERT_TRUE(report.ok()) << report.status().message();
   for (const std::int64_t bytes : report.value().enters) ASSERT_EQ(bytes, 2047 * 8 * 5 * kChunk);
+  EXPECT_LT(PeakBytes(), kMostBytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Columns, LargeSymmetryTest,
-                         ::testing::Values("column_bruck", "column_far_first", "column_ring",
-                                           "column_segmented_bruck"));
+                         ::testing::Values("column_bruck", "column_circle", "column_far_first",
+                                           "column_ring", "column_segmented_bruck"));
 
 TEST(VerifierSymmetryTest, ProvesCirclesBelowSwitches) {
   const Placement placement = Placement::Block(64, 4).WithSwitches(16);
