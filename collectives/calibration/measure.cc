@@ -29,12 +29,10 @@ constexpr std::size_t kAllBytes = std::size_t{128} << 20;
 constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostBytesEach = std::size_t{32} << 20;
 constexpr std::uint64_t kPings = 500;
-/// Where cores are shared a ping may take a time slice.
-constexpr std::chrono::milliseconds kPingBudget(20);
 
 /// Bytes that `threads` threads, or as many as can be started, copy in a second, together; 0 where
 /// there is no memory for it.
-double CopyRate(int threads) {
+double CopyRate(int threads, const Clock& clock) {
   const std::size_t all_bytes =
       std::min<std::uint64_t>(kAllBytes, AvailableMemory() / kShareOfMemory);
   const std::size_t half =
@@ -52,8 +50,11 @@ double CopyRate(int threads) {
   }
   std::optional<std::barrier<>> all;  // Made once it is known how many there are.
   std::atomic<bool> begun{false};
+  bool late = false;  // Written before all meet, read after it.
   std::vector<double> seconds;
   seconds.reserve(kRounds);
+  TimePoint start;
+  const TimePoint end = clock.Now() + kCopyBudget;
   const auto work = [&](int thread) {
     std::byte* const from = buffers[static_cast<std::size_t>(thread)].from.get();
     std::byte* const to = buffers[static_cast<std::size_t>(thread)].to.get();
@@ -61,11 +62,13 @@ double CopyRate(int threads) {
     std::memset(from, 1, half);
     std::memset(to, 2, half);
     for (int round = 0; round < kRounds; ++round) {
+      if (thread == 0) late = round > 0 && clock.Now() >= end;
       all->arrive_and_wait();
-      const TimePoint start = SteadyClock().Now();
+      if (late) return;
+      if (thread == 0) start = clock.Now();
       std::memcpy(to, from, half);
       all->arrive_and_wait();
-      if (thread == 0) seconds.push_back(SecondsSince(start));
+      if (thread == 0) seconds.push_back(SecondsSince(start, clock));
     }
   };
   std::vector<std::jthread> others;
@@ -88,7 +91,7 @@ double CopyRate(int threads) {
 
 /// Seconds from a store by one thread until another that waits for it goes on; 0 where there can be
 /// no other thread.
-double SignalSeconds() {
+double SignalSeconds(const Clock& clock) {
   alignas(64) std::atomic<std::uint64_t> ping{0};
   alignas(64) std::atomic<std::uint64_t> pong{0};
   constexpr std::uint64_t kStop = ~std::uint64_t{0};
@@ -102,13 +105,12 @@ double SignalSeconds() {
     return 0;
   }
   std::vector<double> seconds;
-  const TimePoint end = SteadyClock().Now() + kPingBudget;
-  for (std::uint64_t count = 1; count <= kPings && (count < 3 || SteadyClock().Now() < end);
-       ++count) {
-    const TimePoint start = SteadyClock().Now();
+  const TimePoint end = clock.Now() + kPingBudget;
+  for (std::uint64_t count = 1; count <= kPings && (count < 3 || clock.Now() < end); ++count) {
+    const TimePoint start = clock.Now();
     ping.store(count, std::memory_order_release);
     Await(pong, count);
-    seconds.push_back(SecondsSince(start) / 2);
+    seconds.push_back(SecondsSince(start, clock) / 2);
   }
   ping.store(kStop, std::memory_order_release);
   return Median(std::move(seconds));
@@ -116,17 +118,17 @@ double SignalSeconds() {
 
 }  // namespace
 
-MachineRates MeasureMachine(int cores, int numa_nodes) {
+MachineRates MeasureMachine(int cores, int numa_nodes, const Clock& clock) {
   const int threads = std::clamp(cores, 1, kMostThreads);
   MachineRates rates;  // What cannot be measured stays as declared.
-  const double one = CopyRate(1);
+  const double one = CopyRate(1, clock);
   if (one > 0) {
-    const double all = threads > 1 ? CopyRate(threads) : one;
+    const double all = threads > 1 ? CopyRate(threads, clock) : one;
     rates.copy_Bps = one;
     // A copy reads as many bytes as it writes.
     rates.memory_Bps = 2 * std::max(all, one) / std::max(numa_nodes, 1);
   }
-  if (const double signal = SignalSeconds(); signal > 0) rates.signal_s = signal;
+  if (const double signal = SignalSeconds(clock); signal > 0) rates.signal_s = signal;
   return rates;
 }
 

@@ -26,8 +26,6 @@ namespace {
 
 constexpr int kRounds = 5;
 constexpr int kLeastRounds = 3;
-/// On a busy machine an exchange may take many time slices, and tells nothing.
-constexpr Nanoseconds kBudget = std::chrono::milliseconds(400);
 constexpr std::size_t kChunks[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10};
 constexpr std::size_t kLongestChunk = std::size_t{512} << 10;
 /// Sizes of the output at which plain and streaming stores are compared, and the one at which
@@ -122,24 +120,24 @@ void Meet(Side& mine, const Side& other, std::uint64_t number) {
 }
 
 /// Fills in the seconds of all trials; false where there is no second thread or no memory, or they
-/// take too long.
-bool Run(std::span<Trial> trials) {
+/// take too long: then they would tell nothing.
+bool Run(std::span<Trial> trials, const Clock& clock) {
   if (AvailableMemory() / kShareOfMemory < kAllBytes) return false;
+  const TimePoint end = clock.Now() + kPathBudget;
   Side sides[2];
   if (!sides[0].Allocate() || !sides[1].Allocate()) return false;
   std::uint64_t meetings[2] = {};
   std::atomic<bool> late{false};  // Written before a meeting, read after it.
-  const TimePoint end = SteadyClock().Now() + kBudget;
   const auto work = [&](int number) {
     std::uint64_t count = 0;
     for (int round = 0; round < kRounds; ++round) {
       for (Trial& trial : trials) {
-        if (number == 0) late.store(SteadyClock().Now() >= end, std::memory_order_relaxed);
+        if (number == 0) late.store(clock.Now() >= end, std::memory_order_relaxed);
         Meet(sides[number], sides[1 - number], ++meetings[number]);
         if (late.load(std::memory_order_relaxed)) return;
-        const TimePoint start = SteadyClock().Now();
+        const TimePoint start = number == 0 ? clock.Now() : TimePoint();
         Exchange(trial, sides[number], sides[1 - number], number == 0, count);
-        if (number == 0) trial.seconds.push_back(SecondsSince(start));
+        if (number == 0) trial.seconds.push_back(SecondsSince(start, clock));
       }
     }
   };
@@ -153,11 +151,11 @@ bool Run(std::span<Trial> trials) {
 }
 
 /// The chunk with which the better kind of store takes least.
-std::size_t BestChunk(std::size_t declared) {
+std::size_t BestChunk(std::size_t declared, const Clock& clock) {
   std::vector<Trial> trials;
   for (const std::size_t chunk : kChunks)
     for (const bool streams : {false, true}) trials.push_back({kSizeForChunks, chunk, streams});
-  if (!Run(trials)) return declared;
+  if (!Run(trials, clock)) return declared;
   const auto seconds_of = [&](std::size_t chunk) {
     double least = 1e9;
     for (const Trial& trial : trials)
@@ -169,11 +167,11 @@ std::size_t BestChunk(std::size_t declared) {
 }
 
 /// The size from which on streaming stores are not slower.
-std::size_t Crossover(std::size_t chunk, std::size_t declared) {
+std::size_t Crossover(std::size_t chunk, std::size_t declared, const Clock& clock) {
   std::vector<Trial> trials;
   for (const std::size_t bytes : kSizes)
     for (const bool streams : {false, true}) trials.push_back({bytes, chunk, streams});
-  if (!Run(trials)) return declared;
+  if (!Run(trials, clock)) return declared;
   std::size_t crossover = 2 * kLongest;
   for (std::size_t i = trials.size(); i >= 2; i -= 2) {
     const double plain = Median(trials[i - 2].seconds);
@@ -187,14 +185,14 @@ std::size_t Crossover(std::size_t chunk, std::size_t declared) {
 }
 
 /// The size up to which reading the other's memory is not slower; 0: it always is.
-std::size_t SingleCopyMost(const DataPaths& paths) {
+std::size_t SingleCopyMost(const DataPaths& paths, const Clock& clock) {
   std::byte probe{};
   if (std::byte copy; !ReadOwnMemory(&probe, &copy, 1)) return paths.single_copy_bytes;
   std::vector<Trial> trials;
   for (const std::size_t bytes : kSingleCopySizes)
     for (const bool single_copy : {false, true})
       trials.push_back({bytes, paths.chunk_bytes, bytes >= paths.stream_bytes, single_copy});
-  if (!Run(trials)) return paths.single_copy_bytes;
+  if (!Run(trials, clock)) return paths.single_copy_bytes;
   std::size_t most = 0;
   for (std::size_t i = 0; i < trials.size(); i += 2) {
     const double staged = Median(trials[i].seconds);
@@ -209,12 +207,12 @@ std::size_t SingleCopyMost(const DataPaths& paths) {
 
 }  // namespace
 
-DataPaths MeasureDataPaths(int cores) {
+DataPaths MeasureDataPaths(int cores, const Clock& clock) {
   DataPaths paths;
   if (cores < 2) return paths;
-  paths.chunk_bytes = BestChunk(paths.chunk_bytes);
-  paths.stream_bytes = Crossover(paths.chunk_bytes, paths.stream_bytes);
-  paths.single_copy_bytes = SingleCopyMost(paths);
+  paths.chunk_bytes = BestChunk(paths.chunk_bytes, clock);
+  paths.stream_bytes = Crossover(paths.chunk_bytes, paths.stream_bytes, clock);
+  paths.single_copy_bytes = SingleCopyMost(paths, clock);
   return paths;
 }
 

@@ -14,8 +14,18 @@ namespace tidegate {
 /// One may take this part of the memory that is free.
 inline constexpr std::uint64_t kShareOfMemory = 8;
 
-inline double SecondsSince(TimePoint start) {
-  return std::chrono::duration<double>(SteadyClock().Now() - start).count();
+/// How long the first operation of a group may wait for all of it.
+inline constexpr Nanoseconds kMostCalibrationTime = std::chrono::seconds(2);
+
+// Where processors are shared a measurement may take many time slices: none begins after these, but
+// for the least that tells anything.
+inline constexpr Nanoseconds kCopyBudget = std::chrono::milliseconds(100);  ///< One core, and all.
+inline constexpr Nanoseconds kPingBudget = std::chrono::milliseconds(20);
+inline constexpr Nanoseconds kPathBudget = std::chrono::milliseconds(400);  ///< Each of three.
+static_assert(2 * kCopyBudget + kPingBudget + 3 * kPathBudget <= kMostCalibrationTime * 3 / 4);
+
+inline double SecondsSince(TimePoint start, const Clock& clock) {
+  return std::chrono::duration<double>(clock.Now() - start).count();
 }
 
 /// Returns what it finds once `word` is at least `value`. Gives the processor up now and then, for

@@ -5,12 +5,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "collectives/calibration/measure.h"
 #include "collectives/calibration/measure_paths.h"
+#include "collectives/calibration/timing.h"
+#include "common/clock.h"
 #include "common/machine/machine.h"
 
 namespace tidegate {
@@ -120,6 +124,33 @@ TEST(MeasureTest, FindsDataPathsThatTheStageCanServe) {
   EXPECT_LE(paths.chunk_bytes, std::size_t{512} << 10);
   EXPECT_GE(paths.stream_bytes, std::size_t{2} << 20);
   EXPECT_LE(paths.stream_bytes, std::size_t{64} << 20);
+}
+
+/// Of a machine on which everything between two looks at the clock takes `step`.
+class SlowClock final : public Clock {
+ public:
+  explicit SlowClock(Nanoseconds step) : step_(step) {}
+  TimePoint Now() const override { return TimePoint(step_ * looks_.fetch_add(1)); }
+  Nanoseconds Elapsed() const { return step_ * looks_.load(); }
+
+ private:
+  const Nanoseconds step_;
+  mutable std::atomic<int> looks_{0};
+};
+
+TEST(MeasureTest, SixteenCoresTakeTwoSecondsHoweverSlowTheyAre) {
+  for (const int milliseconds : {5, 25}) {
+    const Nanoseconds step = std::chrono::milliseconds(milliseconds);
+    const SlowClock clock(step);
+    const MachineRates rates = MeasureMachine(16, 1, clock);
+    // A round is three looks at the clock; that begun last may end late, and there are two pings.
+    const Nanoseconds machine = clock.Elapsed();
+    EXPECT_LE(machine, 2 * kCopyBudget + kPingBudget + (2 * 3 + 6) * step) << milliseconds;
+    EXPECT_NE(rates.copy_Bps, MachineRates().copy_Bps) << "not measured, " << milliseconds;
+    static_cast<void>(MeasureDataPaths(16, clock));
+    EXPECT_LE(clock.Elapsed() - machine, 3 * (kPathBudget + 3 * step)) << milliseconds;
+    EXPECT_LE(clock.Elapsed(), std::chrono::seconds(2)) << milliseconds;
+  }
 }
 
 TEST(MeasureTest, OneCoreHasNobodyToExchangeWith) { EXPECT_EQ(MeasureDataPaths(1), DataPaths()); }
