@@ -15,13 +15,13 @@ struct DataPaths {
   std::size_t stream_bytes = std::size_t{8} << 20;
   /// From kLeastSingleCopyBytes up to so many bytes of all blocks together, ranks read each other's
   /// tensors in the memory of their processes, where the kernel lets them; 0: never.
-  std::size_t single_copy_bytes = std::size_t{16} << 20;
+  std::size_t single_copy_bytes = std::size_t{8} << 20;
 
   bool operator==(const DataPaths&) const = default;
 };
 
 /// Below it, system calls and the wait for the last reader take longer than a second copy.
-inline constexpr std::size_t kLeastSingleCopyBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kLeastSingleCopyBytes = std::size_t{32} << 10;
 
 /// Legal values, for settings and files; of all but chunk_bytes from 0 on.
 inline constexpr std::size_t kLeastChunkBytes = std::size_t{4} << 10;

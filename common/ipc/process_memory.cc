@@ -1,5 +1,6 @@
 #include "common/ipc/process_memory.h"
 
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -15,6 +16,20 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 
 void* Pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+#if !defined(MADV_POPULATE_READ)
+#define MADV_POPULATE_READ 22  // Of Linux 5.14, younger than some headers.
+#endif
+
+constexpr std::byte kReadable{};
+
+/// Whether the kernel can bring the page of `data` in for reading, as it does for others: a third
+/// of the time of reading it, and less in the way of those who do.
+bool Populates(const std::byte* data) {
+  const auto page_bytes = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return madvise(Pointer(address - address % page_bytes), page_bytes, MADV_POPULATE_READ) == 0;
 }
 
 }  // namespace
@@ -43,11 +58,10 @@ Status ReadProcessMemory(pid_t pid, std::uint64_t address, std::byte* to, std::s
 
 bool OthersCanRead(const std::byte* data, std::size_t bytes) {
   if (bytes == 0) return true;
-  std::byte ends[2];
-  const iovec local{.iov_base = ends, .iov_len = sizeof(ends)};
-  const iovec remote[2] = {{.iov_base = const_cast<std::byte*>(data), .iov_len = 1},
-                           {.iov_base = const_cast<std::byte*>(data + bytes - 1), .iov_len = 1}};
-  return process_vm_readv(getpid(), &local, 1, remote, 2, 0) == 2;
+  static const bool can_populate = Populates(&kReadable);
+  if (can_populate) return Populates(data);
+  std::byte first;
+  return ReadProcessMemory(getpid(), reinterpret_cast<std::uintptr_t>(data), &first, 1).ok();
 }
 
 }  // namespace tidegate

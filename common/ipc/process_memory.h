@@ -18,7 +18,7 @@ namespace tidegate {
 Status ReadProcessMemory(pid_t pid, std::uint64_t address, std::byte* to, std::size_t bytes);
 
 /// Whether others could read [data, data + bytes) of this process that way: what a device driver
-/// maps, they cannot. Looks at the first and the last byte. A system call.
+/// maps, they cannot. Looks at the first page alone: one allocation is of one kind. A system call.
 bool OthersCanRead(const std::byte* data, std::size_t bytes);
 
 }  // namespace tidegate

@@ -65,11 +65,21 @@ TEST_F(ProcessMemoryTest, MemoryThatEndsMidwayIsAnErrorToo) {
   std::vector<std::byte> copy(8192);
   EXPECT_EQ(ReadProcessMemory(getpid(), AddressOf(pages), copy.data(), copy.size()).code(),
             StatusCode::kInvalidArgument);
-  EXPECT_TRUE(OthersCanRead(pages, 4096));
-  EXPECT_FALSE(OthersCanRead(pages, 8192));
-  EXPECT_TRUE(OthersCanRead(pages + 4095, 1));
-  EXPECT_TRUE(OthersCanRead(pages, 0));
   munmap(pages, 4096);
+}
+
+TEST_F(ProcessMemoryTest, OthersCannotReadWhatIsNotThereOrClosed) {
+  auto* const pages =
+      static_cast<std::byte*>(mmap(nullptr, 12288, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  munmap(pages + 4096, 4096);
+  mprotect(pages + 8192, 4096, PROT_NONE);
+  EXPECT_TRUE(OthersCanRead(pages, 4096));
+  EXPECT_TRUE(OthersCanRead(pages + 4095, 1));
+  EXPECT_FALSE(OthersCanRead(pages + 4096, 1));
+  EXPECT_FALSE(OthersCanRead(pages + 8192, 1));
+  EXPECT_TRUE(OthersCanRead(pages + 8192, 0));
+  munmap(pages, 4096);
+  munmap(pages + 8192, 4096);
 }
 
 TEST_F(ProcessMemoryTest, AProcessThatHasEndedIsLost) {
