@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -260,6 +261,29 @@ def test_memory_of_a_group_is_what_a_group_maps(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     for mapped in map(int, done.stdout.split()):
         assert 0 <= mapped - memory.group_bytes(4, 1 << 20) <= 64 << 10  # words and records
+
+
+@pytest.mark.parametrize(
+    ("scope", "capabilities", "status"),
+    [("0", 0, "ok"), ("1", 0, "warn"), ("1", 1 << 19, "ok"), ("3", 1 << 19, "warn")],
+)
+def test_single_copy_under_yama(tmp_path: Path, scope: str, capabilities: int, status: str) -> None:
+    files = {
+        "proc/sys/kernel/yama/ptrace_scope": f"{scope}\n",
+        "proc/self/status": f"Name:\tpython\nCapEff:\t{capabilities:016x}\n",
+    }
+    finding = examine("single-copy", write_tree(tmp_path, files))
+    assert finding.status == status
+    if status == "warn":
+        assert f"ptrace_scope is {scope}" in finding.summary
+        assert "sysctl" in finding.remedy
+
+
+def test_single_copy_without_the_system_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_read_own_memory", lambda: errno.ENOSYS)
+    finding = examine("single-copy")
+    assert finding.status == "warn"
+    assert "process_vm_readv" in finding.remedy
 
 
 def test_hugepages_switched_off(tmp_path: Path) -> None:

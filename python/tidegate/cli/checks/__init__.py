@@ -17,6 +17,7 @@ CHECKS: dict[str, Check] = {
     "default": registration.check_default,
     "settings": registration.check_settings,
     "shared-memory": memory.check_shared_memory,
+    "single-copy": memory.check_single_copy,
     "memory": memory.check_memory,
     "memlock": memory.check_memlock,
     "hugepages": memory.check_hugepages,
