@@ -86,19 +86,18 @@ struct Description {
   int ranks_of_job = 0;
   MachineRates rates = {};
   int usable_cpus = 0;
-  bool dumps = false;
 };
 
-Result<MachineModel> Describe(const Config& config, const Description& group) {
+Result<MachineModel> Describe(const TopologySettings& settings, const Description& group) {
   // A group needs no more ranks described than it has, unless a file speaks of all.
-  const bool by_job = !group.members.empty() && !config.topo_file.empty();
+  const bool by_job = !group.members.empty() && settings.has_file();
   int described = group.ranks;
   if (by_job)
     described = std::max(group.ranks_of_job, *std::ranges::max_element(group.members) + 1);
   const Result<Topology> discovered = Discover(described, group.rates, group.usable_cpus);
   if (!discovered.ok()) return discovered.status();
-  Result<Topology> topology = ApplySettings(config, discovered.value(), group.dumps,
-                                            by_job ? group.members : std::span<const int>());
+  Result<Topology> topology =
+      settings.Apply(discovered.value(), by_job ? group.members : std::span<const int>());
   if (!topology.ok()) return topology.status();
   const double share = std::min(1.0, static_cast<double>(group.usable_cpus) / group.ranks);
   // A copy reads as many bytes as it writes.
@@ -132,12 +131,13 @@ Result<MachineModel> ReadModel(const JsonView& view) {
 
 Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const int> members,
                                 int ranks_of_job) {
+  const Result<TopologySettings> settings = TopologySettings::Read(config);
+  TIDEGATE_RETURN_IF_ERROR(settings.status());
   Description group{.ranks = ranks, .members = members, .ranks_of_job = ranks_of_job};
   // Which processors this rank may use is no matter of the machine: another rank might have come
   // first, and the order of reduction must be the same.
   group.usable_cpus = std::max(ranks, UsableCpus());
-  group.dumps = members.empty() && !config.calibrate;
-  Result<MachineModel> declared = Describe(config, group);
+  Result<MachineModel> declared = Describe(settings.value(), group);
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   const auto set_paths = [&](DataPaths paths) {
@@ -148,14 +148,21 @@ Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const
                    .single_copy_bytes = config.single_copy_bytes.value_or(paths.single_copy_bytes)};
   };
   set_paths({});
-  if (!config.calibrate) return basis;
+  // One rank of the job dumps what prices come from.
+  const auto dump = [&](const MachineModel& model) {
+    return members.empty() ? settings.value().Dump(model.topology) : Status();
+  };
+  if (!config.calibrate) {
+    TIDEGATE_RETURN_IF_ERROR(dump(basis.declared));
+    return basis;
+  }
   const Calibration& calibration = CalibrationOfThisMachine(config.cache_dir);
   set_paths(calibration.paths);
   group.rates = calibration.rates;
   group.usable_cpus = UsableCpus();
-  group.dumps = members.empty();
-  Result<MachineModel> calibrated = Describe(config, group);
+  Result<MachineModel> calibrated = Describe(settings.value(), group);
   if (!calibrated.ok()) return calibrated.status();
+  TIDEGATE_RETURN_IF_ERROR(dump(calibrated.value()));
   basis.calibrated = std::move(calibrated).value();
   // What a file describes is not what was measured.
   if (config.topo_file.empty()) basis.measured = LoadMeasured(config, ranks);

@@ -67,13 +67,30 @@ Result<Topology> DescribeMachine(const MachineFacts& facts, const std::string& n
 Result<Topology> JoinNodes(std::span<const Topology> nodes, std::span<const std::vector<int>> ranks,
                            const FabricSpec& fabric);
 
-/// What TIDEGATE_TOPO_FILE makes of the discovered topology: itself without a file, amended by
-/// a partial one, replaced by a full one, which must have as many ranks (else kInvalidArgument).
-/// `members`: the file describes the job, of whose ranks the group has these; all that is known of
-/// the job is that it has no fewer ranks than `discovered`. Writes TIDEGATE_TOPO_DUMP_FILE if
-/// `dumps`, which one rank of a job says.
-Result<Topology> ApplySettings(const Config& config, const Topology& discovered, bool dumps,
-                               std::span<const int> members = {});
+/// What TIDEGATE_TOPO_FILE, which is read once, and TIDEGATE_TOPO_DUMP_FILE say. Errors are
+/// kInvalidArgument and begin with the setting.
+class TopologySettings {
+ public:
+  static Result<TopologySettings> Read(const Config& config);
+
+  bool has_file() const { return !file_.empty(); }
+
+  /// What the file makes of the discovered topology: itself without a file, amended by a partial
+  /// one, replaced by a full one, which must have as many ranks. `members`: the file describes the
+  /// job, of whose ranks the group has these; all that is known of the job is that it has no fewer
+  /// ranks than `discovered`.
+  Result<Topology> Apply(const Topology& discovered, std::span<const int> members = {}) const;
+
+  /// Writes what is used to the dump file, if there is to be one.
+  Status Dump(const Topology& topology) const;
+
+ private:
+  TopologySettings() = default;
+
+  std::string file_;
+  std::string text_;  ///< Of the file.
+  std::string dump_file_;
+};
 
 /// Name of this process's node: `config.node_id`, else the boot id.
 Result<std::string> NodeIdentity(const Config& config, const std::string& root = "/");

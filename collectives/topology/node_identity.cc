@@ -44,29 +44,45 @@ Result<Placement> PlaceByIdentity(std::span<const std::string> identities) {
   return Placement::Make(node_of);
 }
 
-Result<Topology> ApplySettings(const Config& config, const Topology& discovered, bool dumps,
-                               std::span<const int> members) {
+Result<TopologySettings> TopologySettings::Read(const Config& config) {
+  TopologySettings settings;
+  settings.file_ = config.topo_file;
+  settings.dump_file_ = config.topo_dump_file;
+  if (config.topo_file.empty()) return settings;
+  Result<std::string> text = ReadTextFile(config.topo_file, JsonLimits().bytes);
+  if (!text.ok())
+    return Status(text.status().code(), "TIDEGATE_TOPO_FILE: " + text.status().message());
+  settings.text_ = std::move(text).value();
+  return settings;
+}
+
+Result<Topology> TopologySettings::Apply(const Topology& discovered,
+                                         std::span<const int> members) const {
   Topology topology = discovered;
-  if (!config.topo_file.empty()) {
-    Result<Topology> read = LoadTopology(config.topo_file, {.discovered = &discovered});
+  if (!file_.empty()) {
+    Result<Topology> read = ParseTopology(text_, {.discovered = &discovered});
     if (!read.ok())
-      return Status(read.status().code(), "TIDEGATE_TOPO_FILE: " + read.status().message());
+      return Status(read.status().code(),
+                    "TIDEGATE_TOPO_FILE: " + file_ + ": " + read.status().message());
     topology = std::move(read).value();
     const bool fits = members.empty() ? topology.ranks() == discovered.ranks()
                                       : topology.ranks() >= discovered.ranks();
     if (!fits)
       return Status(StatusCode::kInvalidArgument,
-                    "TIDEGATE_TOPO_FILE: " + config.topo_file + " describes " +
+                    "TIDEGATE_TOPO_FILE: " + file_ + " describes " +
                         std::to_string(topology.ranks()) + " ranks, the group has " +
                         std::to_string(discovered.ranks()) +
                         "; describe each rank, or make the file \"partial\"");
   }
-  if (dumps && !config.topo_dump_file.empty()) {
-    if (Status status = DumpTopology(topology, config.topo_dump_file); !status.ok())
-      return Status(status.code(), "TIDEGATE_TOPO_DUMP_FILE: " + status.message());
-  }
   if (!members.empty()) return SelectRanks(topology, members);
   return topology;
+}
+
+Status TopologySettings::Dump(const Topology& topology) const {
+  if (dump_file_.empty()) return Status();
+  const Status dumped = DumpTopology(topology, dump_file_);
+  if (dumped.ok()) return dumped;
+  return Status(dumped.code(), "TIDEGATE_TOPO_DUMP_FILE: " + dumped.message());
 }
 
 }  // namespace tidegate

@@ -69,7 +69,9 @@ Result<Topology> Discover(int ranks, const std::string& root) {
   const Result<Topology> machine =
       DescribeMachine(facts.value(), node.value(), sites, UsableCpus(root));
   if (!machine.ok()) return machine.status();
-  return ApplySettings(config.value(), machine.value(), /*dumps=*/false);
+  const Result<TopologySettings> settings = TopologySettings::Read(config.value());
+  if (!settings.ok()) return settings.status();
+  return settings.value().Apply(machine.value());
 }
 
 }  // namespace

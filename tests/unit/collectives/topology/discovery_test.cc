@@ -229,13 +229,23 @@ TEST(SettingsTest, APartialFileAmendsAndADumpIsWritten) {
   config.topo_file = tree.root() + "/topo.json";
   config.topo_dump_file = tree.root() + "/dump.json";
   const Topology discovered = FakeCluster(2, 2);
-  const Result<Topology> topology = ApplySettings(config, discovered, true);
+  const TopologySettings settings = TopologySettings::Read(config).value();
+  const Result<Topology> topology = settings.Apply(discovered);
   ASSERT_TRUE(topology.ok()) << topology.status().message();
   EXPECT_EQ(topology.value().name(), "mine");
-  EXPECT_EQ(LoadTopology(config.topo_dump_file).value(), topology.value());
-  std::filesystem::remove(config.topo_dump_file);
-  ASSERT_TRUE(ApplySettings(config, discovered, false).ok());
   EXPECT_FALSE(std::filesystem::exists(config.topo_dump_file));
+  ASSERT_TRUE(settings.Dump(topology.value()).ok());
+  EXPECT_EQ(LoadTopology(config.topo_dump_file).value(), topology.value());
+}
+
+TEST(SettingsTest, TheFileIsReadOnce) {
+  SysfsTree tree;
+  tree.Write("topo.json", R"({"tidegate_topology": 1, "partial": true, "name": "before"})");
+  Config config;
+  config.topo_file = tree.root() + "/topo.json";
+  const TopologySettings settings = TopologySettings::Read(config).value();
+  tree.Write("topo.json", "spoilt");
+  EXPECT_EQ(settings.Apply(FakeCluster(1, 2)).value().name(), "before");
 }
 
 TEST(SettingsTest, AFullFileMustDescribeTheGroupsRanks) {
@@ -243,11 +253,12 @@ TEST(SettingsTest, AFullFileMustDescribeTheGroupsRanks) {
   Config config;
   config.topo_file = tree.root() + "/topo.json";
   ASSERT_TRUE(DumpTopology(FakeCluster(1, 3), config.topo_file).ok());
-  EXPECT_EQ(ApplySettings(config, FakeCluster(3, 1), false).value(), FakeCluster(1, 3));
-  EXPECT_THAT(ApplySettings(config, FakeCluster(2, 2), false).status().message(),
+  const TopologySettings settings = TopologySettings::Read(config).value();
+  EXPECT_EQ(settings.Apply(FakeCluster(3, 1)).value(), FakeCluster(1, 3));
+  EXPECT_THAT(settings.Apply(FakeCluster(2, 2)).status().message(),
               HasSubstr("describes 3 ranks, the group has 4"));
   config.topo_file = tree.root() + "/none.json";
-  EXPECT_THAT(ApplySettings(config, FakeCluster(2, 2), false).status().message(),
+  EXPECT_THAT(TopologySettings::Read(config).status().message(),
               HasSubstr("TIDEGATE_TOPO_FILE: cannot read"));
 }
 
