@@ -1,6 +1,7 @@
 #include "backend/call_builder.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -83,7 +84,7 @@ bool Overlap(const Block& a, const Block& b) {
 }
 
 // The smallest block that holds all of `blocks`.
-Block Envelope(const std::vector<Block>& blocks) {
+Block Envelope(std::span<const Block> blocks) {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
   for (const Block& block : blocks) {
@@ -125,7 +126,7 @@ bool InputsAlias(const CollectiveRequest& request, int rank) {
   return false;
 }
 
-std::vector<Block> Cut(Block whole, const std::vector<std::int64_t>& numels,
+std::vector<Block> Cut(Block whole, std::span<const std::int64_t> numels,
                        std::size_t element_bytes) {
   std::vector<Block> parts;
   parts.reserve(numels.size());
@@ -302,9 +303,9 @@ Status CallBuilder::AddAllToAllSingle(const at::Tensor& output, const at::Tensor
                                       const std::vector<std::int64_t>& input_splits) {
   TIDEGATE_RETURN_IF_ERROR(CheckTensor(input, "input"));
   TIDEGATE_RETURN_IF_ERROR(CheckAlike(output, input, "output"));
-  Result<std::vector<std::int64_t>> sent = SplitNumels(input, input_splits, ranks_, "input");
+  const Result<Numels> sent = SplitNumels(input, input_splits, ranks_, "input");
   if (!sent.ok()) return sent.status();
-  Result<std::vector<std::int64_t>> received = SplitNumels(output, output_splits, ranks_, "output");
+  const Result<Numels> received = SplitNumels(output, output_splits, ranks_, "output");
   if (!received.ok()) return received.status();
   if (sent.value()[rank_] != received.value()[rank_]) {
     return Status(StatusCode::kInvalidArgument,
@@ -345,6 +346,7 @@ Block CallBuilder::Read(const at::Tensor& tensor) {
 std::vector<Block> CallBuilder::ReadAll(const Tensors& tensors) {
   std::vector<Block> blocks;
   blocks.reserve(tensors.size());
+  call_.memory.reserve(call_.memory.size() + tensors.size());
   for (const at::Tensor& tensor : tensors) blocks.push_back(Read(tensor));
   return blocks;
 }
@@ -358,6 +360,8 @@ Block CallBuilder::Write(const at::Tensor& tensor) {
 std::vector<Block> CallBuilder::WriteAll(const Tensors& tensors) {
   std::vector<Block> blocks;
   blocks.reserve(tensors.size());
+  call_.memory.reserve(call_.memory.size() + tensors.size());
+  if (call_.results.empty()) call_.results.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) blocks.push_back(Write(tensor));
   return blocks;
 }

@@ -7,17 +7,16 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-#include "collectives/executor/request.h"
+#include "backend/keep_alive.h"
+#include "collectives/requests.h"
 #include "common/status.h"
 
 namespace tidegate {
 
 /// One call of a user in the terms of the core.
 struct CallArguments {
-  std::vector<CollectiveRequest> requests;
-  /// What the requests point into. Storages, not tensors: releasing the last reference to a tensor
-  /// that Python knows takes the GIL, releasing that to its memory seldom does.
-  std::vector<c10::Storage> memory;
+  Requests requests;
+  Memory memory;                    ///< What the requests point into.
   std::vector<at::Tensor> results;  ///< Of Work::result() and the future.
 };
 

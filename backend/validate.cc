@@ -88,9 +88,8 @@ Status CheckRank(std::int64_t value, int ranks, std::string_view what) {
   return Invalid(what, " ", value, " is no rank of this group, whose ranks are 0 to ", ranks - 1);
 }
 
-Result<std::vector<std::int64_t>> SplitNumels(const at::Tensor& tensor,
-                                              const std::vector<std::int64_t>& splits, int ranks,
-                                              std::string_view what) {
+Result<Numels> SplitNumels(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                           int ranks, std::string_view what) {
   if (tensor.dim() == 0) return Invalid(what, " has no dimension 0 that could be split");
   const std::int64_t rows = tensor.size(0);
   if (splits.empty()) {
@@ -98,7 +97,10 @@ Result<std::vector<std::int64_t>> SplitNumels(const at::Tensor& tensor,
       return Invalid("dimension 0 of ", what, " is ", rows, ", which cannot be split evenly over ",
                      ranks, " ranks");
     }
-    return std::vector<std::int64_t>(ranks, tensor.numel() / ranks);
+    Numels equal;
+    equal.reserve(static_cast<std::size_t>(ranks));
+    for (int i = 0; i < ranks; ++i) equal.push_back(tensor.numel() / ranks);
+    return equal;
   }
   if (splits.size() != static_cast<std::size_t>(ranks)) {
     return Invalid(what, " has ", splits.size(), " split sizes where ", ranks,
@@ -116,7 +118,7 @@ Result<std::vector<std::int64_t>> SplitNumels(const at::Tensor& tensor,
                    " must be 0 or more and add up to its dimension 0, which is ", rows);
   }
   const std::int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
-  std::vector<std::int64_t> numels;
+  Numels numels;
   numels.reserve(splits.size());
   for (const std::int64_t split : splits) numels.push_back(split * row);
   return numels;

@@ -9,6 +9,8 @@
 #include <c10/util/StringUtil.h>
 
 #include "collectives/kernels/dtype.h"
+#include "collectives/requests.h"
+#include "common/inline_vector.h"
 #include "common/status.h"
 
 namespace tidegate {
@@ -39,11 +41,13 @@ Status CheckNumel(const at::Tensor& tensor, std::int64_t expected, std::string_v
 /// `value` is one of the ranks 0 .. ranks - 1; `what` is "root" or "peer".
 Status CheckRank(std::int64_t value, int ranks, std::string_view what);
 
+/// One a rank.
+using Numels = InlineVector<std::int64_t, kRanksInside>;
+
 /// The split sizes along dimension 0 of an all-to-all, in elements of `tensor`: `splits` times the
 /// size of a row, or equal parts where `splits` is empty.
-Result<std::vector<std::int64_t>> SplitNumels(const at::Tensor& tensor,
-                                              const std::vector<std::int64_t>& splits, int ranks,
-                                              std::string_view what);
+Result<Numels> SplitNumels(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                           int ranks, std::string_view what);
 
 /// kUnsupported for a dtype that is neither known nor one byte wide.
 Result<DataType> DataTypeOf(const at::Tensor& tensor);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include "backend/coalescing.h"
@@ -68,11 +69,17 @@ c10d::WorkResult ResultOf(const Status& status) {
   }
 }
 
+/// The title of the profiler's event. None while nobody listens: the base class would allocate an
+/// event before it finds that out.
+const char* TitleOf(const CallKind& kind) {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE) ? kind.title : nullptr;
+}
+
 }  // namespace
 
 TidegateWork::TidegateWork(const CallKind& kind, std::shared_ptr<Communicator> communicator,
                            Call call, const std::optional<std::vector<at::Tensor>>& profiled)
-    : c10d::Work(communicator->rank(), kind.op_type, kind.title, profiled),
+    : c10d::Work(communicator->rank(), kind.op_type, TitleOf(kind), profiled),
       kind_(kind),
       communicator_(std::move(communicator)),
       call_(std::move(call)) {}

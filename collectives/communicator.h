@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/executor/request.h"
 #include "collectives/operation.h"
+#include "collectives/requests.h"
 #include "collectives/transport/bootstrap.h"
 #include "common/clock.h"
 #include "common/config.h"
@@ -55,8 +55,7 @@ class Communicator {
   /// signal interrupted it behind others in the queue. A request that is wrong on its face fails
   /// with kInvalidArgument or kUnsupported before anything is written, and ranks that wait for this
   /// one are told so.
-  virtual std::shared_ptr<Operation> Submit(std::vector<CollectiveRequest> requests,
-                                            SubmitOptions options) = 0;
+  virtual std::shared_ptr<Operation> Submit(Requests requests, SubmitOptions options) = 0;
 
   /// Records that this rank refused a call of `collective` before it got here (for example a tensor
   /// that is not contiguous): takes the call's place in the order, so that peers which made the

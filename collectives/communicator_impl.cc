@@ -6,6 +6,8 @@
 
 #include "collectives/fork_generation.h"
 #include "collectives/process_runtime.h"
+#include "common/inline_vector.h"
+#include "common/recycled.h"
 
 namespace tidegate {
 namespace {
@@ -144,10 +146,7 @@ Nanoseconds CommunicatorImpl::TimeoutFor(const SubmitOptions& options) const {
 std::shared_ptr<Operation> CommunicatorImpl::NewOperation(const std::string& name,
                                                           std::uint64_t sequence,
                                                           std::shared_ptr<void> keepalive) {
-  return std::make_shared<Operation>(
-      name, sequence, std::move(keepalive), [weak = weak_from_this()](const std::string& reason) {
-        if (const std::shared_ptr<CommunicatorImpl> self = weak.lock()) self->Abort(reason);
-      });
+  return MakeRecycled<Operation>(name, sequence, std::move(keepalive), weak_from_this());
 }
 
 std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(const std::string& name,
@@ -169,8 +168,7 @@ void CommunicatorImpl::AddDependencies(Attached& attached, int lane, Task* task)
           barrier ? nullptr : &task->requests, &task->after);
 }
 
-std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveRequest> requests,
-                                                    SubmitOptions options) {
+std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOptions options) {
   TIDEGATE_CHECK(!requests.empty());
   const Collective collective = requests.front().collective;
   const std::string name(NameOf(collective));
@@ -187,7 +185,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   if (!joined.ok()) return FailedOperation(name, sequence() + 1, joined.status());
   const std::shared_ptr<Attached>& group = joined.value();
 
-  const auto task = std::make_shared<Task>();
+  const auto task = MakeRecycled<Task>();
   task->begun = begun;
   task->deadline = deadline;
   task->requests = std::move(requests);
@@ -195,7 +193,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(std::vector<CollectiveReques
   std::unique_lock lock(submit_mutex_);
   if (Status open = MayQueue(*group); !open.ok())
     return FailedOperation(name, sequence() + 1, open);
-  std::vector<const Schedule*> schedules;
+  InlineVector<const Schedule*, 1> schedules;
   for (const CollectiveRequest& request : task->requests) {
     const Result<const Schedule*> schedule = group->plans.For(request);
     if (!schedule.ok()) {
@@ -234,7 +232,7 @@ void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) 
   const Result<std::shared_ptr<Attached>> joined =
       EnsureAttached(DeadlineAfter(begun, TimeoutFor({})));
   if (!joined.ok()) return;
-  const auto task = std::make_shared<Task>();
+  const auto task = MakeRecycled<Task>();
   task->begun = begun;
   task->deadline = DeadlineAfter(begun, TimeoutFor({}));
   task->refusal = true;

@@ -39,8 +39,7 @@ class CommunicatorImpl final : public Communicator,
   static std::shared_ptr<CommunicatorImpl> Make(CommunicatorOptions options, Membership membership);
   ~CommunicatorImpl() override;
 
-  std::shared_ptr<Operation> Submit(std::vector<CollectiveRequest> requests,
-                                    SubmitOptions options) override;
+  std::shared_ptr<Operation> Submit(Requests requests, SubmitOptions options) override;
   void Refuse(Collective collective, const std::string& reason) override;
   std::shared_ptr<Operation> Send(Block data, DataType dtype, int peer, std::int64_t tag,
                                   SubmitOptions options) override;

@@ -105,7 +105,7 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
   }
 }
 
-void Lane::CollectUnfinished(const std::vector<CollectiveRequest>* requests,
+void Lane::CollectUnfinished(const Requests* requests,
                              std::vector<std::shared_ptr<Operation>>* operations) {
   const auto touches = [&](const Task& task) {
     if (requests == nullptr) return true;

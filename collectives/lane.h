@@ -12,16 +12,18 @@
 #include "collectives/group_context.h"
 #include "collectives/operation.h"
 #include "collectives/prepared_call.h"
+#include "collectives/requests.h"
 #include "common/clock.h"
+#include "common/inline_vector.h"
 
 namespace tidegate {
 
 /// One operation on its way through a lane.
 struct Task {
   std::shared_ptr<Operation> operation;
-  std::vector<CollectiveRequest> requests;
-  std::vector<PreparedCall> calls;  ///< One a request, run in order.
-  bool refusal = false;             ///< Its only call is to be refused, not run.
+  Requests requests;
+  InlineVector<PreparedCall, 1> calls;  ///< One a request, run in order.
+  bool refusal = false;                 ///< Its only call is to be refused, not run.
   std::size_t next_call = 0;
   bool call_started = false;
   TimePoint begun{};
@@ -60,7 +62,7 @@ class Lane {
 
   /// Unfinished operations that touch what `requests` touch, or all if `requests` is null; without
   /// the one that this very thread is running, if any.
-  void CollectUnfinished(const std::vector<CollectiveRequest>* requests,
+  void CollectUnfinished(const Requests* requests,
                          std::vector<std::shared_ptr<Operation>>* operations);
   /// True on a thread that is in the middle of Run: in a signal handler.
   bool TakenByThisThread();

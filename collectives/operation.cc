@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/communicator.h"
 #include "collectives/fork_generation.h"
 #include "collectives/interrupt.h"
 #include "collectives/process_runtime.h"
@@ -20,11 +21,11 @@ constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
 }  // namespace
 
 Operation::Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive,
-                     std::function<void(const std::string&)> abort)
+                     std::weak_ptr<Communicator> group)
     : name_(std::move(name)),
       sequence_(sequence),
       generation_(ForkGeneration()),
-      abort_(std::move(abort)),
+      group_(std::move(group)),
       keepalive_(std::move(keepalive)) {}
 
 Status Operation::Wait(Nanoseconds timeout) {
@@ -43,7 +44,8 @@ Status Operation::Wait(Nanoseconds timeout) {
                                               name_ + " seq " + std::to_string(sequence_) +
                                               "; it is still running and may be waited for again");
     if (Interrupted()) {
-      if (abort_) abort_("interrupted by a signal while waiting for " + name_);
+      if (const std::shared_ptr<Communicator> group = group_.lock())
+        group->Abort("interrupted by a signal while waiting for " + name_);
       return Status(StatusCode::kInterrupted, "interrupted while waiting for " + name_);
     }
     std::uint32_t pending = kPending;

@@ -14,6 +14,8 @@
 
 namespace tidegate {
 
+class Communicator;
+
 /// In place of a peer: a receive takes a message from whichever rank sends one.
 inline constexpr int kAnySource = -1;
 
@@ -25,9 +27,9 @@ inline constexpr int kAnySource = -1;
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  /// `abort` is called with a reason when a signal interrupts a waiter; may be null.
+  /// `group`, which may be gone, is aborted when a signal interrupts a waiter.
   Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive,
-            std::function<void(const std::string&)> abort);
+            std::weak_ptr<Communicator> group);
 
   /// Collective name as c10d spells it, "send" or "recv".
   const std::string& name() const { return name_; }
@@ -73,7 +75,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   const std::string name_;
   const std::uint64_t sequence_;
   const std::uint64_t generation_;  ///< ForkGeneration() of the process that drives it.
-  const std::function<void(const std::string&)> abort_;
+  const std::weak_ptr<Communicator> group_;
   Status status_;  // Written before state_ becomes kDone (release), read after (acquire).
   std::atomic<std::uint32_t> state_{kPending};
   std::atomic<int> source_{-1};

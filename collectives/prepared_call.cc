@@ -17,20 +17,20 @@ constexpr std::size_t kPartAlignment = 64;
 /// Ranks differ legally in what they send.
 constexpr std::size_t kTypicalAllToAll = std::size_t{1} << 20;
 
-std::size_t TotalBytes(const std::vector<Block>& blocks) {
+std::size_t TotalBytes(std::span<const Block> blocks) {
   std::size_t bytes = 0;
   for (const Block& block : blocks) bytes += block.bytes;
   return bytes;
 }
 
-std::size_t LongestBytes(const std::vector<Block>& blocks) {
+std::size_t LongestBytes(std::span<const Block> blocks) {
   std::size_t bytes = 0;
   for (const Block& block : blocks) bytes = std::max(bytes, block.bytes);
   return bytes;
 }
 
 /// Tells ranks that cut a tensor differently.
-std::uint64_t LayoutHash(const std::vector<Block>& blocks) {
+std::uint64_t LayoutHash(std::span<const Block> blocks) {
   std::uint64_t hash = kHashSeed;
   for (const Block& block : blocks) hash = MixHash(hash, block.bytes);
   return hash;
@@ -38,7 +38,7 @@ std::uint64_t LayoutHash(const std::vector<Block>& blocks) {
 
 Status Invalid(const std::string& message) { return Status(StatusCode::kInvalidArgument, message); }
 
-Status CheckCount(const char* what, const std::vector<Block>& blocks, int expected) {
+Status CheckCount(const char* what, std::span<const Block> blocks, int expected) {
   if (blocks.size() == static_cast<std::size_t>(expected)) return Status();
   return Invalid("needs " + std::to_string(expected) + " " + what + " tensors, got " +
                  std::to_string(blocks.size()));
@@ -50,7 +50,7 @@ Status CheckEqual(const char* what, std::size_t bytes, std::size_t expected) {
                  std::to_string(expected));
 }
 
-Status CheckAllEqual(const char* what, const std::vector<Block>& blocks) {
+Status CheckAllEqual(const char* what, std::span<const Block> blocks) {
   for (const Block& block : blocks)
     TIDEGATE_RETURN_IF_ERROR(CheckEqual(what, block.bytes, blocks.front().bytes));
   return Status();
@@ -87,11 +87,11 @@ Shape ShapeOf(const CollectiveRequest& request, int rank, int ranks) {
   return {0, 0};
 }
 
-std::vector<Block> CutIntoParts(const Block& tensor, int parts) {
+PreparedCall::Blocks CutIntoParts(const Block& tensor, int parts) {
   const auto count = static_cast<std::size_t>(parts);
   const std::size_t even = (tensor.bytes + count - 1) / count;
   const std::size_t part = (even + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
-  std::vector<Block> blocks;
+  PreparedCall::Blocks blocks;
   blocks.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t begin = std::min(i * part, tensor.bytes);
@@ -102,9 +102,12 @@ std::vector<Block> CutIntoParts(const Block& tensor, int parts) {
 }
 
 /// The blocks as the schedule wants them.
-std::vector<Block> BlocksFor(const std::vector<Block>& blocks, int parts) {
-  if (parts == 1 || blocks.size() != 1) return blocks;
-  return CutIntoParts(blocks.front(), parts);
+PreparedCall::Blocks BlocksFor(std::span<const Block> blocks, int parts) {
+  if (parts != 1 && blocks.size() == 1) return CutIntoParts(blocks.front(), parts);
+  PreparedCall::Blocks same;
+  same.reserve(blocks.size());
+  for (const Block& block : blocks) same.push_back(block);
+  return same;
 }
 
 /// Whether every rank reads the inputs of every other, and then no results. Elsewhere some ranks
@@ -227,6 +230,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
       break;
     case Collective::kAllToAll:
       // Ranks differ legally; each pair is compared instead.
+      call.splits.reserve(request.inputs.size() + request.outputs.size());
       for (const Block& block : request.inputs) call.splits.push_back(block.bytes);
       for (const Block& block : request.outputs) call.splits.push_back(block.bytes);
       break;
@@ -275,7 +279,7 @@ Status MakeInputsPrivate(PreparedCall& call) {
   return Status();
 }
 
-void BindTogether(std::vector<PreparedCall>& calls) {
+void BindTogether(std::span<PreparedCall> calls) {
   if (calls.size() == 1) return;
   std::uint64_t hash = kHashSeed;
   for (const PreparedCall& call : calls) {
@@ -289,7 +293,7 @@ void BindTogether(std::vector<PreparedCall>& calls) {
 }
 
 bool Overlaps(const CollectiveRequest& a, const CollectiveRequest& b) {
-  const auto overlap = [](const std::vector<Block>& xs, const std::vector<Block>& ys) {
+  const auto overlap = [](std::span<const Block> xs, std::span<const Block> ys) {
     return std::any_of(xs.begin(), xs.end(), [&](const Block& x) {
       return std::any_of(ys.begin(), ys.end(), [&](const Block& y) {
         return std::less<>()(x.data, y.data + y.bytes) && std::less<>()(y.data, x.data + x.bytes) &&

@@ -3,24 +3,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "collectives/calibration/data_paths.h"
 #include "collectives/executor/execution.h"
-#include "collectives/executor/request.h"
+#include "collectives/requests.h"
+#include "common/inline_vector.h"
 #include "common/status.h"
 
 namespace tidegate {
 
 /// A CollectiveRequest that has been checked and described, ready to be bound to a schedule.
 struct PreparedCall {
-  std::vector<Block> inputs;  ///< As the schedule sees them: cut into parts where it asks for it.
-  std::vector<Block> outputs;
+  using Blocks = InlineVector<Block, kRanksInside>;
+
+  Blocks inputs;  ///< As the schedule sees them: cut into parts where it asks for it.
+  Blocks outputs;
   Fingerprint fingerprint;
   ReduceKernel kernel = nullptr;
   ReduceKernel partial_kernel = nullptr;
   std::size_t element_bytes = 1;
-  std::vector<std::uint64_t> splits;
+  InlineVector<std::uint64_t, 2 * kRanksInside> splits;
   bool wide_slots = false;
   std::size_t chunk_bytes = 0;
   bool streaming = false;
@@ -52,7 +55,7 @@ Status MakeInputsPrivate(PreparedCall& call);
 
 /// Makes the fingerprint of each member of a coalesced call depend on all of them, so that ranks
 /// whose later members differ fail before the first one is run.
-void BindTogether(std::vector<PreparedCall>& calls);
+void BindTogether(std::span<PreparedCall> calls);
 
 /// True when one call writes what the other reads or writes.
 bool Overlaps(const CollectiveRequest& a, const CollectiveRequest& b);

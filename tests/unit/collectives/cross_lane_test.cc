@@ -88,7 +88,7 @@ TEST_P(CrossLaneTest, EverybodyIsToldBothCallsOfTheNumber) {
       Calls one(c.ranks), two(c.ranks), three(c.ranks);
       std::vector<std::shared_ptr<Operation>> operations;
       const bool async = rank == odd_rank ? c.odd_async : c.usual_async;
-      const auto submit = [&](std::vector<CollectiveRequest> requests) {
+      const auto submit = [&](Requests requests) {
         operations.push_back(communicator.Submit(std::move(requests), {.async = async}));
       };
       if (rank != odd_rank) {

@@ -18,7 +18,8 @@ namespace tidegate {
 namespace {
 
 std::shared_ptr<Operation> Done(std::function<void()> callback) {
-  auto operation = std::make_shared<Operation>("all_reduce", 1, nullptr, nullptr);
+  auto operation =
+      std::make_shared<Operation>("all_reduce", 1, nullptr, std::weak_ptr<Communicator>());
   operation->OnDone(std::move(callback));
   operation->Complete(Status());
   return operation;
@@ -103,7 +104,7 @@ TEST(ReaperTest, WhatHasNoCallbackWaitsForNone) {
   AddOne(&reaper, Done([&] { seen.get_future().wait(); }));
   auto plain = std::make_shared<Operation>(
       "all_reduce", 2, std::shared_ptr<void>(nullptr, [&](void*) { dropped.set_value(); }),
-      nullptr);
+      std::weak_ptr<Communicator>());
   plain->Complete(Status());
   AddOne(&reaper, std::move(plain));
   dropped.get_future().wait();
