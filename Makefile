@@ -4,7 +4,7 @@
 #   VERSIONS=...   the torch versions of test-versions (2.11.0 2.13.0 2.14.1 2.15.0)
 #   PYTHON=...     the interpreter that .venv is made from
 #   BENCH=...      arguments of bench-node and bench-peers: 'all_gather --sizes 8K,1M --ranks 2',
-#                  and of bench-training: '--models wide --ranks 2';
+#                  and of bench-training: '--models wide --ranks 2'; parts of bench: 'tensors objects';
 #                  of bench-micro: what names must match, 'reduce/AVX3/bfloat16'
 #   JOBS=4         parallel compilations (a file with torch headers takes 1 GB)
 #   V=1            show the output of every step
@@ -53,9 +53,8 @@ fuzz: ## the parsers of text from outside under libFuzzer, 60 s each (needs clan
 offline-bundle: ## .offline: what tests/gpu/run.sh needs on a GPU machine without a network
 	@scripts/offline_bundle.sh
 
-bench: build ## collectives next to gloo, the null backend and a memcpy, as a table
-	@$(VENV_PYTHON) -m tidegate bench all_gather reduce_scatter all_reduce --markdown \
-	  --sizes 64K,1M,16M,128M --ranks 2,4 --backends tidegate,gloo,null
+bench: build ## collectives next to gloo, as tables, and which aims hold (a quarter of an hour)
+	@scripts/bench_torch.sh $(BENCH)
 
 bench-node: ## the same at the level of C++, next to what memory allows, as tables
 	@scripts/bench_node.sh $(BENCH)

@@ -48,9 +48,7 @@ for part in "${parts[@]}"; do
     peers) write peers peers ;;
     torch)
       scripts/setup.sh
-      write torch measure "$VENV_PYTHON" -m tidegate bench "${collectives[@]}" --markdown \
-        --sizes 8K,64K,1M,16M,128M --ranks 2,4 --backends tidegate,gloo,null \
-        -J "$samples/torch.json"
+      write torch scripts/bench_torch.sh
       ;;
     training)
       scripts/setup.sh

@@ -138,7 +138,12 @@ def judge_gloo(results: Sequence[dict[str, Any]]) -> Iterator[Verdict]:
             continue
         least = goals.over_gloo(collective, ranks, count)
         found = ratios(timings["gloo"], timings[TIDEGATE])
-        yield at_least((collective, ranks, count), f"gloo / tidegate, {kind}", least, found)
+        where = (collective, ranks, count)
+        yield at_least(where, f"gloo / tidegate, {kind}", least, found)
+        most = goals.above_null(*where)
+        if most is not None and "null" in timings:
+            more = [a - b for a, b in zip(timings[TIDEGATE], timings["null"], strict=True)]
+            yield at_most(where, f"us above null, {kind}", most, more, "{:.1f}")
 
 
 def judge_training(cell: dict[str, Any]) -> Iterator[Verdict]:

@@ -65,7 +65,24 @@ _OVER_GLOO_BYTES = (64 * KIB, MIB, 16 * MIB, 128 * MIB)
 _TWICE_GLOO = ("broadcast", "all_to_all", "gather", "scatter")
 
 
+# For all-gather, at every size.
+_OVER_GLOO_AT_8_RANKS = 4.0
+
+# Of the null backend, in us a call up to LEAST_OVER_PEERS_BYTES.
+MOST_ABOVE_NULL_US = {2: 10.0, 4: 60.0}
+_BESIDE_NULL = ("all_gather", "reduce_scatter")
+
+
+def above_null(collective: str, ranks: int, size: int) -> float | None:
+    """How much longer than with no communication, at most; None where that is no aim."""
+    if collective not in _BESIDE_NULL or size > LEAST_OVER_PEERS_BYTES:
+        return None
+    return MOST_ABOVE_NULL_US.get(ranks)
+
+
 def over_gloo(collective: str, ranks: int, size: int) -> float:
+    if (collective, ranks) == ("all_gather", 8):
+        return _OVER_GLOO_AT_8_RANKS
     named = dict(zip(_OVER_GLOO_BYTES, _OVER_GLOO.get((collective, ranks), ()), strict=False))
     return named.get(size, 2.0 if collective in _TWICE_GLOO else 1.0)
 

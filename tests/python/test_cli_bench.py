@@ -15,6 +15,7 @@ import pytest
 import torch
 from tidegate.cli.benchmark import comparison, table
 from tidegate.cli.benchmark.case import Case
+from tidegate.cli.benchmark.object_case import ObjectCase
 from tidegate.cli.benchmark.request import (
     COLLECTIVES,
     OPS,
@@ -51,10 +52,11 @@ def row(backend: str, *seconds: float, wrong: int | None = 0) -> Row:
 def test_bus_bandwidth_factors() -> None:
     factors = {name: bus_factor(name, 4) for name in COLLECTIVES}
     parts = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
+    objects = ("all_gather_object", "gather_object", "scatter_object_list")
     assert factors == {
         "all_reduce": 1.5,
-        **dict.fromkeys(parts, 0.75),
-        **{"broadcast": 1.0, "reduce": 1.0, "barrier": 1.0},
+        **dict.fromkeys((*parts, *objects), 0.75),
+        **dict.fromkeys(("broadcast", "reduce", "barrier", "broadcast_object_list"), 1.0),
     }
     assert table.bandwidths(row("gloo", 4e-3), Timing(2, [4e-3], 0, [])) == (1.0, 0.75)
 
@@ -159,7 +161,11 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "in_place"), [one for one in PLACES if one[0] != "barrier"])
+TENSORS = [one for one in PLACES if one[0] != "barrier" and not COLLECTIVES[one[0]].objects]
+OBJECTS = [name for name, kind in COLLECTIVES.items() if kind.objects]
+
+
+@pytest.mark.parametrize(("name", "in_place"), TENSORS)
 def test_what_is_not_communicated_is_wrong(name: str, in_place: bool) -> None:
     kind = COLLECTIVES[name]
     root = {"reduce": 1, "gather": 1, "broadcast": 0, "scatter": 0}.get(name, -1)
@@ -169,6 +175,41 @@ def test_what_is_not_communicated_is_wrong(name: str, in_place: bool) -> None:
     wrong = case.wrong()
     assert wrong is not None
     assert wrong > 3000
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_that_is_not_communicated_is_wrong(name: str) -> None:
+    rank = 1 if name == "gather_object" else 0
+    cell = Cell(name, 2, "uint8", "none", -1 if name == "all_gather_object" else 1, 5000)
+    case = ObjectCase(cell, rank)
+    case.fill()
+    results = 2 if "gather" in name else 1
+    assert case.wrong() == results * 5000
+
+
+def test_each_wrong_byte_of_an_object_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("all_gather_object", 2, "uint8", "none", -1, 5000)
+    cases = [ObjectCase(cell, rank) for rank in range(2)]
+    objects: list[bytes] = []
+
+    def take(results: list[Any], own: bytes, group: Any) -> None:
+        objects.append(own)
+
+    def give(results: list[Any], own: bytes, group: Any) -> None:
+        results[:] = objects
+
+    monkeypatch.setattr("torch.distributed.all_gather_object", take)
+    for case in cases:
+        case.call(None)
+    monkeypatch.setattr("torch.distributed.all_gather_object", give)
+    cases[0].call(None)
+    assert cases[0].wrong() == 0
+    objects[1] = objects[1][:100] + bytes([objects[1][100] + 1]) + objects[1][101:]
+    cases[0].call(None)
+    assert cases[0].wrong() == 1
+    objects.reverse()
+    cases[0].call(None)
+    assert cases[0].wrong() > 2 * 3000
 
 
 # Comparison
@@ -304,8 +345,9 @@ def test_every_collective_type_and_operation_is_right(tmp_path: Path) -> None:
     assert report["errors"] == []
     own = [result for result in report["results"] if result["backend"] == "tidegate"]
     assert {result["collective"] for result in own} == set(COLLECTIVES)
-    # 2 sizes of 8 types: 2 x 5 operations without a root and 1 x 5 with one of 3, 3 x 3, 2 x 1.
-    assert len(own) == 2 * 8 * (2 * 5 + 5 * 3 + 3 * 3 + 2) + 1
+    # 2 sizes of 8 types: 2 x 5 operations without a root and 1 x 5 with one of 3, 3 x 3, 2 x 1;
+    # objects of one type, 3 of the functions with a root; a barrier.
+    assert len(own) == 2 * 8 * (2 * 5 + 5 * 3 + 3 * 3 + 2) + 2 * (3 * 3 + 1) + 1
     for result in own:
         places = [result[place] for place in ("out_of_place", "in_place") if result[place]]
         expected = None if result["collective"] == "barrier" else 0

@@ -96,7 +96,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     speaks = os.environ.get("RANK", "0") == "0"
     if speaks:
         for line in _opening(request, fingerprint):
-            print(line)
+            # A heading to a reader of Markdown, where it is a comment to one of nccl-tests.
+            print(line.removeprefix("#").strip() if options.markdown else line)
     devices: list[dict[str, Any]] = []
     rows: list[Row] = []
     for _, section in groupby(
@@ -115,7 +116,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         times = start, time.strftime(TIME_FORMAT)
         found = report(request, fingerprint, devices, rows, times, sys.argv)
         svg.write(options.output_file, json.dumps(found, indent=1) + "\n")
-        print(f"# Writing JSON output to {options.output_file}")
+        if not options.markdown:
+            print(f"# Writing JSON output to {options.output_file}")
     if options.plot is not None:
         svg.write(options.plot, comparison.plot(rows))
     wrong = any(row.failed_checks for row in rows)
@@ -151,9 +153,11 @@ def _show_markdown(rows: list[Row]) -> None:
     print()
     for line in comparison.markdown(rows):
         print(line)
-    wrong = [row for row in rows if row.failed_checks]
-    for row in [*wrong, *(row for row in rows if row.error)]:
-        print(f"{row.cell.collective}, {row.backend}: {row.error or 'WRONG RESULTS'}")
+    bad = [row for row in rows if row.failed_checks or row.error]
+    for text in dict.fromkeys(
+        f"{row.cell.collective}, {row.backend}: {row.error or 'WRONG RESULTS'}" for row in bad
+    ):
+        print(text)
 
 
 def _opening(request: Request, fingerprint: dict[str, str]) -> Iterator[str]:

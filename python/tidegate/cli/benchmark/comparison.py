@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from tidegate.cli import svg
-from tidegate.cli.benchmark.request import MEMCPY, NULL, Cell, Row, Timing
+from tidegate.cli.benchmark.request import COLLECTIVES, MEMCPY, NULL, Cell, Row, Timing
 from tidegate.cli.quantities import seconds, size
 
 
@@ -82,7 +82,8 @@ def by_cell(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _unusual(cell: Cell) -> list[str]:
     """What differs from the sum of fp32, which goes without saying, and from the root 0."""
-    words = [word for word in (cell.type, cell.redop) if word not in ("float", "sum", "none")]
+    usual = ("float", "sum", "none", "uint8" if COLLECTIVES[cell.collective].objects else "float")
+    words = [word for word in (cell.type, cell.redop) if word not in usual]
     return words + ([f"root {cell.root}"] if cell.root > 0 else [])
 
 

@@ -30,6 +30,7 @@ class Collective:
     out_of_place: bool = True
     in_place: bool = True
     roofline: bool = False
+    objects: bool = False  # of Python, which c10d pickles
 
     def count(self, size: int, ranks: int, type_bytes: int) -> int:
         """The elements in nccl-tests' column: of one rank's part where there are parts."""
@@ -49,6 +50,17 @@ COLLECTIVES = {
     "scatter": Collective(rooted=True),
     "all_to_all": Collective(in_place=False),
     "barrier": Collective(by_parts=False, in_place=False),
+    "all_gather_object": Collective(in_place=False, objects=True),
+    "broadcast_object_list": Collective(
+        by_parts=False, rooted=True, out_of_place=False, objects=True
+    ),
+    "gather_object": Collective(rooted=True, in_place=False, objects=True),
+    "scatter_object_list": Collective(rooted=True, in_place=False, objects=True),
+}
+# What is timed of no type, or of one alone.
+_TYPES = {
+    "barrier": ["float"],
+    **{name: ["uint8"] for name, kind in COLLECTIVES.items() if kind.objects},
 }
 
 
@@ -107,7 +119,7 @@ class Request:
         """In the order in which they are measured; a root of -1 is every rank in turn."""
         for name in self.collectives:
             kind = COLLECTIVES[name]
-            for type_name in self.types if name != "barrier" else ["float"]:
+            for type_name in _TYPES.get(name, self.types):
                 for op in self.ops if kind.reduces else ["none"]:
                     for root in self._roots(kind, ranks):
                         for size in self.sizes if name != "barrier" else [0]:

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from tidegate.cli.benchmark.case import Case
+from tidegate.cli.benchmark.object_case import ObjectCase
 from tidegate.cli.benchmark.request import COLLECTIVES, MEMCPY, NULL, Cell, Request, Row, Timing
 
 # Long enough for the clock and the scheduler, short enough for many sizes.
@@ -40,11 +41,14 @@ def _place(
     cell: Cell, rank: int, request: Request, groups: Mapping[str, Any], in_place: bool
 ) -> tuple[dict[str, Timing], dict[str, str]]:
     """Timings and errors by backend."""
-    case = Case(cell, rank, in_place)
+    kind = COLLECTIVES[cell.collective]
+    case = ObjectCase(cell, rank) if kind.objects else Case(cell, rank, in_place)
     turns = {name: _Turn(request, case, groups[name], checked=name != NULL) for name in groups}
-    if COLLECTIVES[cell.collective].roofline and not in_place:
+    if kind.roofline and not in_place:
         turns[MEMCPY] = _Turn(request, None, _copy(cell.copied_bytes), checked=False)
     errors: dict[str, str] = {}
+    if kind.objects and turns.pop(NULL, None) is not None:
+        errors[NULL] = "no object can be made of what was not communicated"
     for name, turn in list(turns.items()):
         if error := turn.prepare():
             errors[name] = error
@@ -65,7 +69,9 @@ def _copy(size: int) -> Call:
 class _Turn:
     """The calls of one backend, or the copies that stand beside them."""
 
-    def __init__(self, request: Request, case: Case | None, group: Any, checked: bool) -> None:
+    def __init__(
+        self, request: Request, case: Case | ObjectCase | None, group: Any, checked: bool
+    ) -> None:
         self._request = request
         self._case = case
         self._call: Call = group if case is None else lambda: case.call(group)
