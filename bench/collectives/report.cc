@@ -77,13 +77,14 @@ std::string Cell(const nlohmann::json& cell) {
 
 std::string BandwidthTable(const nlohmann::json& cells) {
   std::string table =
-      "| collective | ranks | tensors | size | us | in place us | plain us | streaming us | of "
-      "plain "
-      "% | of streaming % | in place of streaming % | wrong |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "| collective | ranks | tensors | size | us | in place us | bare us | plain us | streaming "
+      "us "
+      "| of bare % | of plain % | of streaming % | in place of streaming % | wrong |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   std::size_t rows = 0;
   for (const nlohmann::json& cell : cells) {
     if (!cell.contains("loops_us") || cell.at("bytes") == 0) continue;
+    const std::vector<double> bare = Samples(cell, "bare");
     const std::vector<double> plain = Samples(cell, "plain");
     const std::vector<double> streaming = Samples(cell, "streaming");
     for (const std::string variant : {"tidegate", "resident"}) {
@@ -93,9 +94,10 @@ std::string BandwidthTable(const nlohmann::json& cells) {
       ++rows;
       table += Cell(cell) + (variant == "tidegate" ? "ordinary" : "resident") + std::string(" | ") +
                Size(cell.at("asked_bytes").get<std::uint64_t>()) + " | " + MedianTime(own) + " | " +
-               MedianTime(in_place) + " | " + MedianTime(plain) + " | " + MedianTime(streaming) +
-               " | " + Ratio(plain, own, 100, "%.0f") + " | " + Ratio(streaming, own, 100, "%.0f") +
-               " | " + Ratio(streaming, in_place, 100, "%.0f") + " | " +
+               MedianTime(in_place) + " | " + MedianTime(bare) + " | " + MedianTime(plain) + " | " +
+               MedianTime(streaming) + " | " + Ratio(bare, own, 100, "%.0f") + " | " +
+               Ratio(plain, own, 100, "%.0f") + " | " + Ratio(streaming, own, 100, "%.0f") + " | " +
+               Ratio(streaming, in_place, 100, "%.0f") + " | " +
                std::to_string(cell.at("wrong").get<std::int64_t>()) + " |\n";
     }
   }
@@ -104,9 +106,10 @@ std::string BandwidthTable(const nlohmann::json& cells) {
 
 std::string LatencyTable(const nlohmann::json& cells) {
   std::string table =
-      "| collective | ranks | size | p50 us | p99 us | bare barrier p50 us | p99 us | p50 / bare "
-      "barrier | wrong |\n"
-      "|---|---|---|---|---|---|---|---|---|\n";
+      "| collective | ranks | size | p50 us | p99 us | bare barrier p50 us | p99 us | bare "
+      "exchange "
+      "p50 us | p50 / bare barrier | p50 / bare exchange | wrong |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|\n";
   std::size_t rows = 0;
   for (const nlohmann::json& cell : cells) {
     if (!cell.contains("each_us") || cell.at("each_us").empty()) continue;
@@ -118,10 +121,12 @@ std::string LatencyTable(const nlohmann::json& cells) {
     };
     const std::vector<double> own = samples("tidegate", "p50");
     const std::vector<double> flags = samples("flags", "p50");
+    const std::vector<double> bare = samples("bare", "p50");
     table += Cell(cell) + Size(cell.at("asked_bytes").get<std::uint64_t>()) + " | " +
              MedianTime(own) + " | " + MedianTime(samples("tidegate", "p99")) + " | " +
              MedianTime(flags) + " | " + MedianTime(samples("flags", "p99")) + " | " +
-             Ratio(own, flags, 1, "%.2f") + " | " +
+             MedianTime(bare) + " | " + Ratio(own, flags, 1, "%.2f") + " | " +
+             Ratio(own, bare, 1, "%.2f") + " | " +
              std::to_string(cell.at("wrong").get<std::int64_t>()) + " |\n";
   }
   return rows == 0 ? "" : table;

@@ -17,6 +17,8 @@ constexpr char kGroup[] = "bench";
 /// Single calls are timed up to here: above, a loop says the same.
 constexpr std::size_t kMostLatencyBytes = 64 << 10;
 constexpr int kLatencyCalls = 500;
+/// Of outputs, from which on the bare exchange writes past the cache, as tidegate does by default.
+constexpr std::size_t kStreamBytes = std::size_t{8} << 20;
 constexpr Nanoseconds kIdle = std::chrono::seconds(1);
 
 int CallsOf(std::size_t bytes) {
@@ -68,7 +70,8 @@ Session::Session(SharedArea& area, int rank, int ranks, const Options& options, 
       ranks_(ranks),
       options_(options),
       report_(std::move(report)),
-      flags_(area.barrier, rank, ranks, ranks > UsableCpus()) {}
+      flags_(area.barrier, rank, ranks, ranks > UsableCpus()),
+      exchange_(area.exchange, rank, ranks, ranks > UsableCpus()) {}
 
 Status Session::Run() {
   if (options_.idle) {
@@ -148,7 +151,12 @@ Result<std::int64_t> Session::CheckBoth(Collective collective, Problem& problem)
   std::int64_t wrong = 0;
   for (const bool in_place : {false, true}) {
     if (in_place && !Problem::HasInPlace(collective)) break;
-    const Result<std::int64_t> found = Check(problem, in_place);
+    const Result<std::int64_t> found = Check(problem, in_place, &Session::Call);
+    TIDEGATE_RETURN_IF_ERROR(found.status());
+    wrong += found.value();
+  }
+  if (options_.rivals && BareExchange::Serves(collective)) {
+    const Result<std::int64_t> found = Check(problem, false, &Session::Bare);
     TIDEGATE_RETURN_IF_ERROR(found.status());
     wrong += found.value();
   }
@@ -179,6 +187,9 @@ std::vector<Session::Variant> Session::VariantsOf(const Cell& cell, const Proble
                             return Status();
                           }});
   }
+  if (BareExchange::Serves(cell.collective))
+    variants.push_back(
+        {"bare", [this, request = problem.Request(false)] { return Bare(request); }});
   if (cell.bytes <= kMostLatencyBytes)
     variants.push_back({"flags", [this] {
                           flags_.Wait();
@@ -212,14 +223,22 @@ Status Session::Call(const CollectiveRequest& request) {
   return operation->Wait(Nanoseconds(0));
 }
 
+Status Session::Bare(const CollectiveRequest& request) {
+  std::size_t bytes = 0;
+  for (const Block& block : request.outputs) bytes += block.bytes;
+  exchange_.Run(request, bytes >= kStreamBytes ? Stores::kStreaming : Stores::kPlain);
+  return {};
+}
+
 Status Session::Barrier() { return Call({.collective = Collective::kBarrier}); }
 
-Result<std::int64_t> Session::Check(Problem& problem, bool in_place) {
+Result<std::int64_t> Session::Check(Problem& problem, bool in_place,
+                                    Status (Session::*call)(const CollectiveRequest&)) {
   problem.Fill(in_place);
   // The buffers of the others are theirs alone, but what a call leaves undone must not be hidden
   // by a rank that is late.
   flags_.Wait();
-  TIDEGATE_RETURN_IF_ERROR(Call(problem.Request(in_place)));
+  TIDEGATE_RETURN_IF_ERROR((this->*call)(problem.Request(in_place)));
   own().wrong = problem.CountWrong(in_place);
   flags_.Wait();
   std::int64_t wrong = 0;

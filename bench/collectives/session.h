@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/collectives/bare_exchange.h"
 #include "bench/collectives/flag_barrier.h"
 #include "bench/collectives/local_store.h"
 #include "bench/collectives/options.h"
@@ -28,6 +29,7 @@ struct SharedArea {
     std::int64_t wrong;
   };
   BarrierWords barrier;
+  ExchangeArea exchange;
   Told told[kMostRanks];
   StoreTable store;
 };
@@ -69,10 +71,13 @@ class Session {
   /// An Allocator: the group's shared memory.
   Result<Memory> SharedMemory(std::size_t bytes);
   Result<std::int64_t> CheckBoth(Collective collective, Problem& problem);
+  /// What is neither tidegate nor a roofline: nothing but the exchange of bytes.
+  Status Bare(const CollectiveRequest& request);
   Status Call(const CollectiveRequest& request);
   Status Barrier();
   /// Calls it once on fresh inputs: wrong elements on all ranks.
-  Result<std::int64_t> Check(Problem& problem, bool in_place);
+  Result<std::int64_t> Check(Problem& problem, bool in_place,
+                             Status (Session::*call)(const CollectiveRequest&));
   /// Microseconds of a call.
   Result<double> TimeLoop(const Variant& variant, int calls);
   /// Of the durations of single calls, in microseconds, on the rank where they are greatest.
@@ -88,6 +93,7 @@ class Session {
   const Options options_;
   const Report report_;
   FlagBarrier flags_;
+  BareExchange exchange_;
   std::shared_ptr<Communicator> communicator_;
 };
 

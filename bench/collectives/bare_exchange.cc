@@ -1,0 +1,120 @@
+#include "bench/collectives/bare_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+#include "common/clock.h"
+
+namespace tidegate::bench {
+namespace {
+
+constexpr std::size_t kLongestChunk = std::size_t{256} << 10;
+constexpr std::size_t kLine = 64;
+/// As in FlagBarrier.
+constexpr Nanoseconds kSleep = std::chrono::milliseconds(100);
+
+}  // namespace
+
+BareExchange::BareExchange(ExchangeArea& area, int rank, int ranks, bool oversubscribed)
+    : area_(area),
+      rank_(rank),
+      ranks_(ranks),
+      sum_(FindReduceKernel(DataType::kFloat32, ReduceOp::kSum).value()),
+      wait_(SteadyClock(), oversubscribed),
+      sources_(static_cast<std::size_t>(ranks)) {
+  TIDEGATE_CHECK(rank >= 0 && rank < ranks && ranks <= kMostRanks);
+}
+
+bool BareExchange::Serves(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kReduceScatter;
+}
+
+void BareExchange::Run(const CollectiveRequest& request, Stores stores) {
+  const bool gathers = request.collective == Collective::kAllGather;
+  const std::size_t block = request.inputs.front().bytes;
+  const std::size_t slot =
+      ExchangeArea::kSlotBytes / (gathers ? 1 : static_cast<std::size_t>(ranks_));
+  const std::size_t chunk = std::min(kLongestChunk, slot / kLine * kLine);
+  for (std::size_t from = 0; from < block; from += chunk) {
+    ++chunks_;
+    // The slot was used two chunks ago.
+    for (int other = 0; chunks_ > 2 && other < ranks_; ++other)
+      Await(&ExchangeArea::Side::read, other, chunks_ - 2);
+    const std::size_t bytes = std::min(chunk, block - from);
+    if (gathers)
+      Gather(request, stores, from, bytes);
+    else
+      Scatter(request, stores, from, bytes);
+    Publish(area_.sides[rank_].read);
+  }
+}
+
+void BareExchange::Gather(const CollectiveRequest& request, Stores stores, std::size_t from,
+                          std::size_t bytes) {
+  const std::byte* const own = request.inputs.front().data + from;
+  std::memcpy(Slot(rank_), own, bytes);
+  Publish(area_.sides[rank_].staged);
+  const auto output = [&](int rank) {
+    return request.outputs[static_cast<std::size_t>(rank)].data + from;
+  };
+  if (output(rank_) != own) CopyOnce(stores, output(rank_), own, bytes);
+  for (int step = 1; step < ranks_; ++step) {
+    const int other = (rank_ + step) % ranks_;
+    Await(&ExchangeArea::Side::staged, other, chunks_);
+    CopyOnce(stores, output(other), Slot(other), bytes);
+  }
+}
+
+void BareExchange::Scatter(const CollectiveRequest& request, Stores stores, std::size_t from,
+                           std::size_t bytes) {
+  // Every rank's part of a slot is as long as the chunk that it is for.
+  const auto part = [&](int owner, int reader) {
+    return Slot(owner) +
+           static_cast<std::size_t>(reader) *
+               (ExchangeArea::kSlotBytes / static_cast<std::size_t>(ranks_) / kLine * kLine);
+  };
+  for (int other = 0; other < ranks_; ++other)
+    if (other != rank_)
+      std::memcpy(part(rank_, other), request.inputs[static_cast<std::size_t>(other)].data + from,
+                  bytes);
+  Publish(area_.sides[rank_].staged);
+  for (int other = 0; other < ranks_; ++other) {
+    const auto index = static_cast<std::size_t>(other);
+    Await(&ExchangeArea::Side::staged, other, chunks_);
+    sources_[index] = other == rank_ ? request.inputs[index].data + from : part(other, rank_);
+  }
+  sum_({.dst = request.outputs.front().data + from,
+        .sources = sources_.data(),
+        .source_count = ranks_,
+        .elements = bytes / sizeof(float),
+        .factors = nullptr,
+        .divisor = ranks_,
+        .streaming = stores == Stores::kStreaming});
+}
+
+std::byte* BareExchange::Slot(int owner) { return area_.sides[owner].stage[chunks_ % 2]; }
+
+void BareExchange::Publish(std::atomic<std::uint64_t>& word) {
+  word.store(chunks_, std::memory_order_release);
+  area_.bell.Ring();
+}
+
+void BareExchange::Await(std::atomic<std::uint64_t> ExchangeArea::Side::* word, int of,
+                         std::uint64_t value) {
+  if (of == rank_) return;
+  const std::atomic<std::uint64_t>& theirs = area_.sides[of].*word;
+  const auto reached = [&] { return theirs.load(std::memory_order_acquire) >= value; };
+  wait_.Reset();
+  while (!reached()) {
+    if (wait_.PollAgain()) continue;
+    const std::uint32_t ticket = area_.bell.Arm();
+    if (reached()) {
+      area_.bell.Disarm();
+      return;
+    }
+    area_.bell.Sleep(ticket, SteadyClock().Now() + kSleep);
+  }
+}
+
+}  // namespace tidegate::bench
