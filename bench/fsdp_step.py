@@ -102,8 +102,8 @@ def show(host: dict[str, str], cells: list[Any], form: Any) -> None:
     )
     print("\nTime of a step:\n")
     print(form(table.times(cells)))
-    print("\nOf that in collectives, mean over the ranks, and the rest of the step:\n")
-    print(form(table.in_collectives(cells)))
+    print("\nWhat it is made of, mean over the ranks:\n")
+    print(form(table.parts(cells)))
 
 
 def parse() -> argparse.Namespace:

@@ -11,9 +11,12 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import tidegate
 import torch
@@ -30,8 +33,30 @@ WARMUPS = 3
 TIMEOUT = timedelta(seconds=300)
 
 
-class Clock(CommunicationClock):
+class CallClock(ExitStack):
+    """Notes how long each call of a collective takes while the context is open."""
+
     NAMES = (*CommunicationClock.NAMES, "all_gather")  # FSDP1 gathers lists on a CPU
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def __enter__(self) -> CallClock:
+        for name in self.NAMES:
+            if hasattr(dist, name):
+                self.enter_context(mock.patch.object(dist, name, self._timed(getattr(dist, name))))
+        return self
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.seconds.append(time.perf_counter() - start)
+
+        return timed
 
 
 @dataclass
@@ -44,6 +69,7 @@ class Variant:
     step: int = 0
     seconds: list[float] = field(default_factory=list)  # of a step, one a round
     in_collectives: list[float] = field(default_factory=list)
+    moving: list[float] = field(default_factory=list)  # of these, without the wait for later ranks
     faults: list[float] = field(default_factory=list)  # pages that were new to the process
     losses: list[float] = field(default_factory=list)
 
@@ -57,17 +83,21 @@ class Variant:
             self.step += 1
 
     def timed(self, steps: int) -> None:
-        # What others left behind is not this one's to collect.
+        # What others left behind is not this one's to collect, and it finds caches and allocators
+        # as its own last step has left them.
         gc.collect()
+        self.train(1)
         dist.barrier()
         faults = page_faults()
-        with Clock() as clock:
+        with CallClock() as clock:
             start = time.perf_counter()
             self.train(steps)
             elapsed = time.perf_counter() - start
         self.faults.append((page_faults() - faults) / steps)
         self.seconds.append(elapsed / steps)
-        self.in_collectives.append(clock.seconds / steps)
+        self.in_collectives.append(sum(clock.seconds) / steps)
+        # All ranks make the same calls, and the last to come waits for nobody.
+        self.moving.append(sum(agree(clock.seconds, dist.ReduceOp.MIN)) / steps)
 
 
 def measure(name: str, sharding: str, options: dict[str, Any], groups: dict[str, Any]) -> Any:
@@ -109,6 +139,7 @@ def report(variant: Variant, checked: bool) -> dict[str, list[float]]:
     return {
         "seconds": agree(variant.seconds, dist.ReduceOp.MAX),
         "in_collectives": agree(variant.in_collectives, dist.ReduceOp.AVG),
+        "moving": variant.moving,
         "faults": agree(variant.faults, dist.ReduceOp.AVG),
         "losses": agree(variant.losses, dist.ReduceOp.AVG) if checked else [],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.peers.table import row
@@ -28,7 +28,10 @@ def times(cells: Sequence[Cell]) -> Lines:
         ]
     ]
     for cell in cells:
-        found = [_median(cell, name, "seconds") for name in NAMES]
+        variants = cell["variants"]
+        found = [
+            milliseconds(variants[name]["seconds"]) if name in variants else "-" for name in NAMES
+        ]
         ratios = [
             spread(ratio(cell, GLOO, TIDEGATE), "{:.2f}"),
             spread(ratio(cell, GLOO, NULL), "{:.2f}"),
@@ -39,21 +42,21 @@ def times(cells: Sequence[Cell]) -> Lines:
     return lines
 
 
-def in_collectives(cells: Sequence[Cell]) -> Lines:
-    """How much of a step it stands in calls of collectives, how much is left, and the memory that
-    was new to the process and had to be zeroed by the kernel."""
-    lines = [
-        [
-            *("model", "sharding", "ranks"),
-            *(f"{name} ms" for name in NAMES),
-            *(f"{name} rest ms" for name in NAMES),
-            *(f"{name} new MiB" for name in NAMES),
-        ]
-    ]
+def parts(cells: Sequence[Cell]) -> Lines:
+    """What a step is made of: collectives, the wait there for ranks that come later, the rest."""
+    columns = ("backend", "step ms", "moving ms", "waiting ms", "rest ms", "new MiB")
+    lines = [["model", "sharding", "ranks", *columns]]
     for cell in cells:
-        inside = [_median(cell, name, "in_collectives") for name in NAMES]
-        rest = [_rest(cell, name) for name in NAMES]
-        lines.append([*_place(cell), *inside, *rest, *(_new(cell, name) for name in NAMES)])
+        for name, variant in cell["variants"].items():
+            figures = zip(
+                variant["seconds"], variant["in_collectives"], variant["moving"], strict=True
+            )
+            rounds = [
+                (step, moving, inside - moving, step - inside) for step, inside, moving in figures
+            ]
+            medians = [milliseconds(column) for column in zip(*rounds, strict=True)]
+            new = statistics.median(variant["faults"]) * cell["page_bytes"] / (1 << 20)
+            lines.append([*_place(cell), name, *medians, f"{new:.1f}"])
     return lines
 
 
@@ -109,6 +112,10 @@ def aligned(lines: Lines) -> str:
     )
 
 
+def milliseconds(found: Sequence[float]) -> str:
+    return f"{1e3 * statistics.median(found):.1f}"
+
+
 def spread(found: Sequence[float], form: str) -> str:
     if not found:
         return "-"
@@ -129,28 +136,3 @@ def _pairs(cell: Cell, above: str, below: str) -> Iterator[tuple[float, float]]:
     variants = cell["variants"]
     if above in variants and below in variants:
         yield from zip(variants[above]["seconds"], variants[below]["seconds"], strict=True)
-
-
-def _of(cell: Cell, name: str, scale: float, figure: Callable[[Cell], Sequence[float]]) -> str:
-    variant = cell["variants"].get(name)
-    return "-" if variant is None else f"{scale * statistics.median(figure(variant)):.1f}"
-
-
-def _median(cell: Cell, name: str, figure: str) -> str:
-    return _of(cell, name, 1e3, lambda variant: variant[figure])
-
-
-def _rest(cell: Cell, name: str) -> str:
-    return _of(
-        cell,
-        name,
-        1e3,
-        lambda variant: [
-            whole - inside
-            for whole, inside in zip(variant["seconds"], variant["in_collectives"], strict=True)
-        ],
-    )
-
-
-def _new(cell: Cell, name: str) -> str:
-    return _of(cell, name, cell["page_bytes"] / (1 << 20), lambda variant: variant["faults"])

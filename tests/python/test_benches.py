@@ -185,7 +185,8 @@ def training_cell(**seconds: list[float]) -> dict[str, Any]:
     """Of steps that take so long, with losses that agree."""
     variants = {
         name.replace("_", " "): {
-            **{"seconds": times, "in_collectives": [0.25] * 3, "faults": [512.0] * 3},
+            **{"seconds": times, "in_collectives": [0.25] * 3, "moving": [0.125] * 3},
+            "faults": [512.0] * 3,
             "losses": [] if name == "null" else [3.0, 2.0],
         }
         for name, times in seconds.items()
@@ -209,8 +210,8 @@ def test_the_gain_of_training_is_the_share_of_what_null_saves_within_rounds() ->
     assert (resident.measured, resident.holds) == ("1.50 (1.50..2.00)", True)
     (line,) = training.times([cell])[1:]
     assert line[3:7] == ["5000.0", "3000.0", "1000.0", "2000.0"]
-    (line,) = training.in_collectives([cell])[1:]
-    assert line[3:] == ["250.0"] * 4 + ["4750.0", "2750.0", "750.0", "1750.0"] + ["2.0"] * 4
+    line = training.parts([cell])[2]
+    assert line[3:] == ["tidegate", "3000.0", "125.0", "125.0", "2750.0", "2.0"]
 
 
 @pytest.mark.parametrize(
@@ -250,10 +251,9 @@ def test_training_is_timed_on_every_backend_and_its_losses_agree(tmp_path: Path)
         assert list(cell["variants"]) == backends
         for name, variant in cell["variants"].items():
             assert len(variant["seconds"]) == 2
-            assert all(
-                0 < inside < whole
-                for inside, whole in zip(variant["in_collectives"], variant["seconds"], strict=True)
-            )
-            assert len(variant["losses"]) == (0 if name == "null" else 3 + 2 * 2)
+            parts = (variant[part] for part in ("moving", "in_collectives", "seconds"))
+            for moving, inside, whole in zip(*parts, strict=True):
+                assert 0 < moving <= inside < whole
+            assert len(variant["losses"]) == (0 if name == "null" else 3 + 2 * (1 + 2))
         assert (cell["resident_bytes"] > 0) == (cell["sharding"] == "fsdp2")
-    assert ran.stdout.count("| wide | fsdp1 | 3 |") == 2
+    assert ran.stdout.count("| wide | fsdp1 | 3 |") == 1 + 3
