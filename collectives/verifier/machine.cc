@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 
 #include "collectives/verifier/where.h"
 
@@ -53,18 +52,19 @@ void Machine::Plan(int rank) {
   const std::int64_t iterations =
       chunks == 0 ? 0 : (chunks - 1) * schedule.period + 1 + schedule.MaxLag();
   std::vector<Turn>& turns = turns_[At(rank)];
+  turns.reserve(schedule.steps.size() * At(chunks));
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
     const std::int64_t longest = LongestIn(rank, step.extent);
     for (std::int64_t chunk = std::max(0, -int{step.guard_offset});
          (chunk + step.guard_offset) * blocks_.chunk_bytes() < longest; ++chunk) {
-      const std::int64_t iteration = chunk * schedule.period + step.lag;
-      if (iteration >= iterations) break;
-      turns.push_back({iteration, static_cast<int>(i), static_cast<int>(chunk)});
+      const Turn turn{static_cast<int>(i), static_cast<int>(chunk)};
+      if (IterationOf(rank, turn) >= iterations) break;
+      turns.push_back(turn);
     }
   }
-  std::sort(turns.begin(), turns.end(), [](const Turn& a, const Turn& b) {
-    return std::tie(a.iteration, a.step) < std::tie(b.iteration, b.step);
+  std::sort(turns.begin(), turns.end(), [&](const Turn& a, const Turn& b) {
+    return std::pair(IterationOf(rank, a), a.step) < std::pair(IterationOf(rank, b), b.step);
   });
   marks_[At(rank)].resize(At(schedule.Marks()));
   needed_.emplace_back(schedule.steps.size(), false);

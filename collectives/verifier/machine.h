@@ -44,9 +44,8 @@ class Machine {
  private:
   using Time = HappenedBefore::Time;
 
-  /// One execution of a step.
+  /// One execution of a step. Without its iteration: there are tens of millions of these.
   struct Turn {
-    std::int64_t iteration;
     int step;
     int chunk;
   };
@@ -86,6 +85,10 @@ class Machine {
   static std::size_t At(std::int64_t index) { return static_cast<std::size_t>(index); }
 
   void Plan(int rank);
+  std::int64_t IterationOf(int rank, const Turn& turn) const {
+    const Schedule& schedule = schedules_[At(rank)];
+    return std::int64_t{turn.chunk} * schedule.period + schedule.steps[At(turn.step)].lag;
+  }
   std::int64_t LongestIn(int rank, const Slice& extent) const;
   bool Take(const Turn& turn);
   bool TakeWait(const Turn& turn, const Step& step);

@@ -176,7 +176,8 @@ void Machine::Fill(Report* report) const {
       report->read.push_back({peer, static_cast<int>(rank), bytes});
     report->steps += static_cast<std::int64_t>(turns_[rank].size());
     if (!turns_[rank].empty())
-      report->iterations = std::max(report->iterations, turns_[rank].back().iteration + 1);
+      report->iterations = std::max(report->iterations,
+                                    IterationOf(static_cast<int>(rank), turns_[rank].back()) + 1);
     for (std::size_t i = 0; i < needed_[rank].size() && clocks_; ++i)
       if (schedules_[rank].steps[i].kind == StepKind::kWait && !needed_[rank][i])
         report->implied_waits.push_back({static_cast<int>(rank), static_cast<int>(i)});
