@@ -61,13 +61,34 @@ struct Product : Sum {
   }
 };
 
-// Of equal values (-0.0 and 0.0) the earlier source's is kept, and a NaN of either: `b` replaces
-// `a` where it compares so or is a NaN. Highway's Min and Max leave both to the instruction set.
+// `b` where it is less, or greater, than `a`; else, and where either is a NaN, `a`. Just so do the
+// instructions of x86, which Highway's Min and Max are, choose between `b` and `a` in this order.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+template <typename V>
+HWY_INLINE V LesserOrFirst(V a, V b) {
+  return hn::Min(b, a);
+}
+template <typename V>
+HWY_INLINE V GreaterOrFirst(V a, V b) {
+  return hn::Max(b, a);
+}
+#else
+template <typename V>
+HWY_INLINE V LesserOrFirst(V a, V b) {
+  return hn::IfThenElse(hn::Lt(b, a), b, a);
+}
+template <typename V>
+HWY_INLINE V GreaterOrFirst(V a, V b) {
+  return hn::IfThenElse(hn::Gt(b, a), b, a);
+}
+#endif
+
+// Of equal values (-0.0 and 0.0) the earlier source's is kept, and a NaN of either.
 struct Min : Sum {
   template <typename V>
   static HWY_INLINE V Combine(V a, V b) {
     if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
-      return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
+      return hn::IfThenElse(hn::IsNaN(b), b, LesserOrFirst(a, b));
     } else {
       return hn::Min(a, b);
     }
@@ -78,7 +99,7 @@ struct Max : Sum {
   template <typename V>
   static HWY_INLINE V Combine(V a, V b) {
     if constexpr (std::is_floating_point_v<hn::TFromV<V>>) {
-      return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+      return hn::IfThenElse(hn::IsNaN(b), b, GreaterOrFirst(a, b));
     } else {
       return hn::Max(a, b);
     }
