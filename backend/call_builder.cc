@@ -1,5 +1,7 @@
 #include "backend/call_builder.h"
 
+#include <c10/core/CPUAllocator.h>
+
 #include <algorithm>
 #include <span>
 #include <string>
@@ -147,6 +149,13 @@ std::string PerRank(std::string_view what, const at::Tensor& tensor, int ranks) 
 // elsewhere.
 std::string_view RootListName(bool is_root) {
   return is_root ? "the list of lists of the root" : "the list of lists, on a rank but the root,";
+}
+
+/// Whether torch's allocator for CPUs made it; pinned, mapped and foreign memory is freed
+/// otherwise.
+bool IsFromMalloc(const c10::Storage& storage) {
+  static const c10::DeleterFnPtr by_malloc = c10::GetDefaultCPUAllocator()->raw_deleter();
+  return by_malloc != nullptr && storage.data_ptr().get_deleter() == by_malloc;
 }
 
 }  // namespace
@@ -338,6 +347,7 @@ Status CallBuilder::Begin(Collective collective, const at::Tensor& first,
 
 Block CallBuilder::Read(const at::Tensor& tensor) {
   call_.memory.push_back(tensor.storage());
+  inputs_from_malloc_ = inputs_from_malloc_ && IsFromMalloc(tensor.storage());
   // Through the const pointer: asking for a writable one would copy a copy-on-write tensor.
   auto* data = const_cast<void*>(tensor.const_data_ptr());
   return {static_cast<std::byte*>(data), tensor.nbytes()};
@@ -376,6 +386,8 @@ std::vector<Block> CallBuilder::EqualParts(Block whole) const {
 
 Status CallBuilder::Append(CollectiveRequest request) {
   request.copy_inputs = InputsAlias(request, rank_);
+  request.inputs_from_malloc = inputs_from_malloc_;
+  inputs_from_malloc_ = true;
   call_.requests.push_back(std::move(request));
   return Status();
 }

@@ -65,6 +65,7 @@ class CallBuilder {
   const int rank_;
   const int ranks_;
   CallArguments call_;
+  bool inputs_from_malloc_ = true;  ///< Of the request that is being built.
 };
 
 }  // namespace tidegate

@@ -201,6 +201,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.copy_inputs = request.copy_inputs;
   call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
   call.chunk_bytes = paths.chunk_bytes;
+  call.inputs_from_malloc = request.inputs_from_malloc;
   call.single_copy = ReadsAllRanks(request.collective) &&
                      call.output_bytes >= kLeastSingleCopyBytes &&
                      call.output_bytes <= paths.single_copy_bytes;
@@ -259,7 +260,8 @@ Invocation Bind(const PreparedCall& call) {
           .chunk_bytes = call.chunk_bytes,
           .wide_slots = call.wide_slots,
           .streaming = call.streaming,
-          .single_copy = call.single_copy};
+          .single_copy = call.single_copy,
+          .inputs_from_malloc = call.inputs_from_malloc};
 }
 
 Status MakeInputsPrivate(PreparedCall& call) {
@@ -270,6 +272,7 @@ Status MakeInputsPrivate(PreparedCall& call) {
     return Status(StatusCode::kResourceExhausted,
                   "no memory for a copy of " + std::to_string(bytes) +
                       " bytes of inputs that overlap the outputs; pass separate tensors");
+  call.inputs_from_malloc = true;
   std::byte* copy = call.private_inputs.get();
   for (Block& block : call.inputs) {
     if (block.bytes > 0) std::memcpy(copy, block.data, block.bytes);

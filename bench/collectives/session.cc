@@ -110,7 +110,7 @@ Status Session::RunCell(Collective collective, std::size_t bytes) {
   const int calls = options_.calls > 0 ? options_.calls : CallsOf(cell.bytes);
   const bool times_each = cell.bytes <= kMostLatencyBytes;
   std::vector<Variant> variants = VariantsOf(cell, problem);
-  if (resident) AddVariants("resident", cell, *resident, &variants);
+  if (resident) AddVariants("resident", cell, *resident, false, &variants);
   nlohmann::json loops = nlohmann::json::object();
   nlohmann::json each = nlohmann::json::object();
   for (int round = 0; round < options_.rounds; ++round) {
@@ -140,11 +140,14 @@ Status Session::RunCell(Collective collective, std::size_t bytes) {
 }
 
 void Session::AddVariants(const std::string& name, const Cell& cell, const Problem& problem,
-                          std::vector<Variant>* variants) {
-  variants->push_back({name, [this, request = problem.Request(false)] { return Call(request); }});
-  if (Problem::HasInPlace(cell.collective))
-    variants->push_back(
-        {name + "_in_place", [this, request = problem.Request(true)] { return Call(request); }});
+                          bool from_malloc, std::vector<Variant>* variants) {
+  for (const bool in_place : {false, true}) {
+    if (in_place && !Problem::HasInPlace(cell.collective)) break;
+    CollectiveRequest request = problem.Request(in_place);
+    request.inputs_from_malloc = from_malloc;
+    variants->push_back({in_place ? name + "_in_place" : name,
+                         [this, request = std::move(request)] { return Call(request); }});
+  }
 }
 
 Result<std::int64_t> Session::CheckBoth(Collective collective, Problem& problem) {
@@ -177,7 +180,7 @@ Result<Memory> Session::SharedMemory(std::size_t bytes) {
 
 std::vector<Session::Variant> Session::VariantsOf(const Cell& cell, const Problem& problem) {
   std::vector<Variant> variants;
-  AddVariants("tidegate", cell, problem, &variants);
+  AddVariants("tidegate", cell, problem, true, &variants);
   if (!options_.rivals) return variants;
   if (Problem::HasRoofline(cell.collective)) {
     for (const auto& [name, stores] :

@@ -66,7 +66,7 @@ class Session {
   Status RunIdle();
   /// What tidegate does with `problem`, called `name`, out of place and in place.
   void AddVariants(const std::string& name, const Cell& cell, const Problem& problem,
-                   std::vector<Variant>* variants);
+                   bool from_malloc, std::vector<Variant>* variants);
   std::vector<Variant> VariantsOf(const Cell& cell, const Problem& problem);
   /// An Allocator: the group's shared memory.
   Result<Memory> SharedMemory(std::size_t bytes);

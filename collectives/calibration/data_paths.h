@@ -21,7 +21,7 @@ struct DataPaths {
 };
 
 /// Below it, system calls and the wait for the last reader take longer than a second copy.
-inline constexpr std::size_t kLeastSingleCopyBytes = std::size_t{32} << 10;
+inline constexpr std::size_t kLeastSingleCopyBytes = std::size_t{16} << 10;
 
 /// Legal values, for settings and files; of all but chunk_bytes from 0 on.
 inline constexpr std::size_t kLeastChunkBytes = std::size_t{4} << 10;

@@ -39,6 +39,9 @@ struct CollectiveRequest {
   /// all_to_all: the way it was called says that all blocks of all ranks are equally long, as
   /// c10d's all_to_all_single does without splits. Ranks that say so of one call must all do.
   bool even = false;
+  /// The inputs are memory that malloc gave, so that nobody need ask the kernel whether other
+  /// processes can read it (Transport::IsReadable).
+  bool inputs_from_malloc = false;
   std::vector<Block> inputs = {};
   std::vector<Block> outputs = {};
 };

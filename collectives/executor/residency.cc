@@ -47,7 +47,8 @@ Execution::PeerInput Execution::PlaceOfInputs() const {
     if (offset % call_.element_bytes == 0 && StagesInput()) return {InputsIn::kRegion, offset};
   }
   if (call_.single_copy && transport_.PeersReadMemory() && StagesInput() &&
-      transport_.IsReadable(begin, static_cast<std::size_t>(end - begin)))
+      (call_.inputs_from_malloc ||
+       transport_.IsReadable(begin, static_cast<std::size_t>(end - begin))))
     return {InputsIn::kProcess, reinterpret_cast<std::uintptr_t>(begin)};
   return {};
 }
