@@ -1,7 +1,7 @@
 // Prints the table of docs/scale.md: all-gather and reduce-scatter, column first against a flat
 // ring, on clusters that nobody here has.
 //
-//   tidegate_scale [--only CLUSTER] [--coll COLLECTIVE] [--algo ALGORITHM]
+//   tidegate_scale [--only CLUSTER] [--coll COLLECTIVE] [--algo ALGORITHM,...]
 //                  [--jitter SECONDS] [RANKS ...] > table.md
 //
 // All clusters, both collectives, the fastest algorithm and 1024, 16384 and 65536 ranks where
@@ -157,8 +157,8 @@ void PrintRow(const Scenario& scenario, Collective collective, std::uint64_t byt
 struct Wanted {
   std::string cluster;
   std::string collective;
-  std::string algorithm;
-  double jitter_s = 0;  ///< Of column algorithms, which are then simulated rank by rank.
+  std::string algorithms;  ///< By commas.
+  double jitter_s = 0;     ///< Of column algorithms, which are then simulated rank by rank.
 };
 
 /// The fastest of all algorithms and chunkings that are tried.
@@ -166,7 +166,9 @@ std::vector<Run> Best(Bench& bench, Collective collective, std::uint64_t bytes, 
                       int actors, const Wanted& wanted) {
   std::vector<Run> best;
   const auto attempt = [&](const char* name, int chunks) {
-    if (wanted.algorithm.empty() || wanted.algorithm == name)
+    const std::string listed = "," + wanted.algorithms + ",";
+    if (wanted.algorithms.empty() ||
+        listed.find("," + std::string(name) + ",") != std::string::npos)
       bench.Try(collective, name, bytes, chunks, best);
   };
   for (const char* name :
@@ -228,7 +230,7 @@ int main(int argc, char** argv) {
     } else if (argument == "--coll" && i + 1 < argc) {
       wanted.collective = argv[++i];
     } else if (argument == "--algo" && i + 1 < argc) {
-      wanted.algorithm = argv[++i];
+      wanted.algorithms = argv[++i];
     } else if (argument == "--jitter" && i + 1 < argc) {
       wanted.jitter_s = std::strtod(argv[++i], nullptr);
     } else {
