@@ -65,7 +65,7 @@ bench-peers: ## the same next to Open MPI and MPICH, where they are installed
 bench-training: build ## training steps under FSDP next to gloo and the null backend (BENCH='--ranks 2')
 	@$(VENV_PYTHON) -m bench.fsdp_step $(BENCH)
 
-bench-docs: ## measure anew and write the tables of docs/benchmarks (half an hour)
+bench-docs: ## measure anew and write the tables of docs/benchmarks (an hour)
 	@scripts/bench_docs.sh $(BENCH)
 
 bench-micro: ## kernels, barrier and executor by themselves, by google-benchmark (BENCH=filter)
