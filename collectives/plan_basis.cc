@@ -220,6 +220,10 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   TIDEGATE_RETURN_IF_ERROR(ReadDataPaths(root, &basis.paths));
+  std::int64_t single_copy = 0;
+  TIDEGATE_RETURN_IF_ERROR(root.Read("single_copy_bytes", single_copy, std::int64_t{0},
+                                     std::int64_t{kMostSingleCopyBytes}));
+  basis.paths.single_copy_bytes = static_cast<std::size_t>(single_copy);
   if (root.has("measured")) {
     Result<MeasuredTable> measured = ReadMeasuredTable(root.at("measured"));
     if (!measured.ok()) return measured.status();

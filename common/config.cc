@@ -202,10 +202,12 @@ const std::vector<Setting>& Table() {
               "Results of at least this size bypass the caches (non-temporal stores). One "
               "rank of a group decides."),
       BytesOr(
-          "measured", "TIDEGATE_SINGLE_COPY_BYTES", &Config::single_copy_bytes, 0, 1024 * kGiB,
+          "automatic", "TIDEGATE_SINGLE_COPY_BYTES", &Config::single_copy_bytes, 0, 1024 * kGiB,
           "All-gathers, reduce-scatters and all-to-alls of at most this size read tensors where "
           "they lie in the processes of other ranks (process_vm_readv), where the kernel allows "
-          "that; 0 for none. One rank of a group decides."),
+          "that; 0 for none. By default 8 MiB, or none with more ranks than processors. One rank "
+          "of "
+          "a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -1,11 +1,12 @@
 #include "collectives/calibration/measure_paths.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <new>
 #include <span>
@@ -15,16 +16,13 @@
 
 #include "collectives/calibration/timing.h"
 #include "collectives/kernels/copy.h"
-#include "common/check.h"
 #include "common/clock.h"
-#include "common/ipc/process_memory.h"
 #include "common/machine/machine.h"
-#include "common/median.h"
 
 namespace tidegate {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kRounds = 9;
 constexpr int kLeastRounds = 3;
 constexpr std::size_t kChunks[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10};
 constexpr std::size_t kLongestChunk = std::size_t{512} << 10;
@@ -32,9 +30,6 @@ constexpr std::size_t kLongestChunk = std::size_t{512} << 10;
 /// chunks are.
 constexpr std::size_t kSizes[] = {2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20};
 constexpr std::size_t kSizeForChunks = std::size_t{16} << 20;
-/// Those at which passing through the stages is compared with reading the other's memory.
-constexpr std::size_t kSingleCopySizes[] = {256 << 10, 1 << 20,  4 << 20,
-                                            8 << 20,   16 << 20, 32 << 20};
 constexpr std::size_t kLongest = std::size_t{32} << 20;
 /// Two inputs, outputs and stages.
 constexpr std::size_t kAllBytes = 2 * (kLongest / 2 + kLongest + 2 * kLongestChunk);
@@ -45,7 +40,6 @@ struct Trial {
   std::size_t bytes;
   std::size_t chunk;
   bool streams;
-  bool single_copy = false;
   std::vector<double> seconds = {};
 };
 
@@ -70,12 +64,7 @@ struct Side {
   }
 };
 
-/// By the call that reads the memory of another process.
-bool ReadOwnMemory(const std::byte* from, std::byte* to, std::size_t bytes) {
-  return ReadProcessMemory(getpid(), reinterpret_cast<std::uintptr_t>(from), to, bytes).ok();
-}
-
-/// One all-gather of two ranks as `mine` sees it; `count` goes up by one a chunk, or by one.
+/// One all-gather of two ranks as `mine` sees it; `count` goes up by one a chunk.
 void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::uint64_t& count) {
   const std::size_t half = trial.bytes / 2;
   std::byte* const own = mine.output.get() + (is_first ? 0 : half);
@@ -87,18 +76,6 @@ void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::u
       std::memcpy(to, from, bytes);
     }
   };
-  if (trial.single_copy) {
-    mine.staged.store(++count, std::memory_order_release);
-    Await(other.staged, count);
-    for (std::size_t at = 0; at < half; at += trial.chunk) {
-      const std::size_t bytes = std::min(trial.chunk, half - at);
-      write(own + at, mine.input.get() + at, bytes);
-      TIDEGATE_CHECK(ReadOwnMemory(other.input.get() + at, others + at, bytes));
-    }
-    mine.read.store(count, std::memory_order_release);
-    Await(other.read, count);
-    return;
-  }
   for (std::size_t at = 0; at < half; at += trial.chunk) {
     const std::size_t bytes = std::min(trial.chunk, half - at);
     const std::size_t slot = count % 2 * kLongestChunk;
@@ -150,6 +127,9 @@ bool Run(std::span<Trial> trials, const Clock& clock) {
   return trials.back().seconds.size() >= kLeastRounds;
 }
 
+/// Others that use the processors only ever make a trial longer.
+double Least(const Trial& trial) { return *std::ranges::min_element(trial.seconds); }
+
 /// The chunk with which the better kind of store takes least.
 std::size_t BestChunk(std::size_t declared, const Clock& clock) {
   std::vector<Trial> trials;
@@ -159,50 +139,43 @@ std::size_t BestChunk(std::size_t declared, const Clock& clock) {
   const auto seconds_of = [&](std::size_t chunk) {
     double least = 1e9;
     for (const Trial& trial : trials)
-      if (trial.chunk == chunk) least = std::min(least, Median(trial.seconds));
+      if (trial.chunk == chunk) least = std::min(least, Least(trial));
     return least;
   };
   const std::size_t best = *std::ranges::min_element(kChunks, {}, seconds_of);
   return seconds_of(best) < (1 - kWorthwhile) * seconds_of(declared) ? best : declared;
 }
 
-/// The size from which on streaming stores are not slower.
+/// `trials`: of each size, ascending, one as below the cut and one as above it. How many sizes
+/// should lie below, so that all together take least, `declared` unless that costs at least
+/// kWorthwhile for each size in between: one size that was disturbed does not decide.
+std::size_t BestCut(const std::vector<Trial>& trials, std::size_t declared) {
+  const std::size_t sizes = trials.size() / 2;
+  std::size_t best = declared;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t cut = 0; cut <= sizes; ++cut) {
+    const std::size_t moved = cut > declared ? cut - declared : declared - cut;
+    double cost = kWorthwhile * static_cast<double>(moved);
+    for (std::size_t i = 0; i < sizes; ++i)
+      cost += std::log(Least(trials[2 * i + (i < cut ? 0 : 1)]));
+    if (cost < least) {
+      least = cost;
+      best = cut;
+    }
+  }
+  return best;
+}
+
+/// The size from which on streaming stores are better.
 std::size_t Crossover(std::size_t chunk, std::size_t declared, const Clock& clock) {
   std::vector<Trial> trials;
   for (const std::size_t bytes : kSizes)
     for (const bool streams : {false, true}) trials.push_back({bytes, chunk, streams});
   if (!Run(trials, clock)) return declared;
-  std::size_t crossover = 2 * kLongest;
-  for (std::size_t i = trials.size(); i >= 2; i -= 2) {
-    const double plain = Median(trials[i - 2].seconds);
-    const double streaming = Median(trials[i - 1].seconds);
-    // Where nothing speaks for either it is as declared.
-    const double allowance = trials[i - 2].bytes >= declared ? kWorthwhile : -kWorthwhile;
-    if (streaming > (1 + allowance) * plain) break;
-    crossover = trials[i - 2].bytes;
-  }
-  return crossover;
-}
-
-/// The size up to which reading the other's memory is not slower; 0: it always is.
-std::size_t SingleCopyMost(const DataPaths& paths, const Clock& clock) {
-  std::byte probe{};
-  if (std::byte copy; !ReadOwnMemory(&probe, &copy, 1)) return paths.single_copy_bytes;
-  std::vector<Trial> trials;
-  for (const std::size_t bytes : kSingleCopySizes)
-    for (const bool single_copy : {false, true})
-      trials.push_back({bytes, paths.chunk_bytes, bytes >= paths.stream_bytes, single_copy});
-  if (!Run(trials, clock)) return paths.single_copy_bytes;
-  std::size_t most = 0;
-  for (std::size_t i = 0; i < trials.size(); i += 2) {
-    const double staged = Median(trials[i].seconds);
-    const double single_copy = Median(trials[i + 1].seconds);
-    const double allowance =
-        trials[i].bytes <= paths.single_copy_bytes ? kWorthwhile : -kWorthwhile;
-    if (single_copy > (1 + allowance) * staged) break;
-    most = trials[i].bytes;
-  }
-  return most;
+  const auto below =
+      std::ranges::count_if(kSizes, [&](std::size_t size) { return size < declared; });
+  const std::size_t cut = BestCut(trials, static_cast<std::size_t>(below));
+  return cut == std::size(kSizes) ? 2 * kLongest : kSizes[cut];
 }
 
 }  // namespace
@@ -212,7 +185,6 @@ DataPaths MeasureDataPaths(int cores, const Clock& clock) {
   if (cores < 2) return paths;
   paths.chunk_bytes = BestChunk(paths.chunk_bytes, clock);
   paths.stream_bytes = Crossover(paths.chunk_bytes, paths.stream_bytes, clock);
-  paths.single_copy_bytes = SingleCopyMost(paths, clock);
   return paths;
 }
 
