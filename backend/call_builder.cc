@@ -128,9 +128,8 @@ bool InputsAlias(const CollectiveRequest& request, int rank) {
   return false;
 }
 
-std::vector<Block> Cut(Block whole, std::span<const std::int64_t> numels,
-                       std::size_t element_bytes) {
-  std::vector<Block> parts;
+Blocks Cut(Block whole, std::span<const std::int64_t> numels, std::size_t element_bytes) {
+  Blocks parts;
   parts.reserve(numels.size());
   std::byte* data = whole.data;
   for (const std::int64_t numel : numels) {
@@ -353,8 +352,8 @@ Block CallBuilder::Read(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(data), tensor.nbytes()};
 }
 
-std::vector<Block> CallBuilder::ReadAll(const Tensors& tensors) {
-  std::vector<Block> blocks;
+Blocks CallBuilder::ReadAll(const Tensors& tensors) {
+  Blocks blocks;
   blocks.reserve(tensors.size());
   call_.memory.reserve(call_.memory.size() + tensors.size());
   for (const at::Tensor& tensor : tensors) blocks.push_back(Read(tensor));
@@ -367,8 +366,8 @@ Block CallBuilder::Write(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
-std::vector<Block> CallBuilder::WriteAll(const Tensors& tensors) {
-  std::vector<Block> blocks;
+Blocks CallBuilder::WriteAll(const Tensors& tensors) {
+  Blocks blocks;
   blocks.reserve(tensors.size());
   call_.memory.reserve(call_.memory.size() + tensors.size());
   if (call_.results.empty()) call_.results.reserve(tensors.size());
@@ -376,9 +375,9 @@ std::vector<Block> CallBuilder::WriteAll(const Tensors& tensors) {
   return blocks;
 }
 
-std::vector<Block> CallBuilder::EqualParts(Block whole) const {
+Blocks CallBuilder::EqualParts(Block whole) const {
   const std::size_t bytes = whole.bytes / ranks_;
-  std::vector<Block> parts;
+  Blocks parts;
   parts.reserve(ranks_);
   for (int i = 0; i < ranks_; ++i) parts.push_back({whole.data + i * bytes, bytes});
   return parts;

@@ -56,10 +56,10 @@ class CallBuilder {
   /// Starts a request for tensors like `first`, which has been checked.
   Status Begin(Collective collective, const at::Tensor& first, CollectiveRequest& request) const;
   Block Read(const at::Tensor& tensor);
-  std::vector<Block> ReadAll(const Tensors& tensors);
+  Blocks ReadAll(const Tensors& tensors);
   Block Write(const at::Tensor& tensor);
-  std::vector<Block> WriteAll(const Tensors& tensors);
-  std::vector<Block> EqualParts(Block whole) const;
+  Blocks WriteAll(const Tensors& tensors);
+  Blocks EqualParts(Block whole) const;
   Status Append(CollectiveRequest request);
 
   const int rank_;

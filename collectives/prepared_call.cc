@@ -87,11 +87,11 @@ Shape ShapeOf(const CollectiveRequest& request, int rank, int ranks) {
   return {0, 0};
 }
 
-PreparedCall::Blocks CutIntoParts(const Block& tensor, int parts) {
+Blocks CutIntoParts(const Block& tensor, int parts) {
   const auto count = static_cast<std::size_t>(parts);
   const std::size_t even = (tensor.bytes + count - 1) / count;
   const std::size_t part = (even + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
-  PreparedCall::Blocks blocks;
+  Blocks blocks;
   blocks.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t begin = std::min(i * part, tensor.bytes);
@@ -102,12 +102,8 @@ PreparedCall::Blocks CutIntoParts(const Block& tensor, int parts) {
 }
 
 /// The blocks as the schedule wants them.
-PreparedCall::Blocks BlocksFor(std::span<const Block> blocks, int parts) {
-  if (parts != 1 && blocks.size() == 1) return CutIntoParts(blocks.front(), parts);
-  PreparedCall::Blocks same;
-  same.reserve(blocks.size());
-  for (const Block& block : blocks) same.push_back(block);
-  return same;
+Blocks BlocksFor(const Blocks& blocks, int parts) {
+  return parts == 1 || blocks.size() != 1 ? blocks : CutIntoParts(blocks.front(), parts);
 }
 
 /// Whether every rank reads the inputs of every other, and then no results. Elsewhere some ranks

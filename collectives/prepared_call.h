@@ -15,8 +15,6 @@ namespace tidegate {
 
 /// A CollectiveRequest that has been checked and described, ready to be bound to a schedule.
 struct PreparedCall {
-  using Blocks = InlineVector<Block, kRanksInside>;
-
   Blocks inputs;  ///< As the schedule sees them: cut into parts where it asks for it.
   Blocks outputs;
   Fingerprint fingerprint;

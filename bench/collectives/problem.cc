@@ -153,8 +153,8 @@ Block Problem::Part(const Memory& memory, int block) const {
   return {memory.get() + static_cast<std::size_t>(block) * part_bytes_, part_bytes_};
 }
 
-std::vector<Block> Problem::Parts(const Memory& memory) const {
-  std::vector<Block> parts;
+Blocks Problem::Parts(const Memory& memory) const {
+  Blocks parts;
   parts.reserve(static_cast<std::size_t>(cell_.ranks));
   for (int block = 0; block < cell_.ranks; ++block) parts.push_back(Part(memory, block));
   return parts;

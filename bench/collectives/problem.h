@@ -63,7 +63,7 @@ class Problem {
 
   Block Whole(const Memory& memory) const { return {memory.get(), cell_.bytes}; }
   Block Part(const Memory& memory, int block) const;
-  std::vector<Block> Parts(const Memory& memory) const;
+  Blocks Parts(const Memory& memory) const;
   bool IsRoot() const { return rank_ == 0; }
   /// What is the output of this rank: nothing on some.
   Block Output(const CollectiveRequest& request) const;

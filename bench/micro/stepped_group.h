@@ -69,12 +69,12 @@ class SteppedGroup {
     TIDEGATE_CHECK(gathers || collective == Collective::kReduceScatter);
     std::vector<std::byte>& memory = memory_[static_cast<std::size_t>(rank)];
     memory.resize((all + 1) * bytes);
-    std::vector<Block> blocks;
+    Blocks blocks;
     for (std::size_t i = 0; i < all; ++i) blocks.push_back({memory.data() + i * bytes, bytes});
     const Block own = {memory.data() + all * bytes, bytes};
     request.reduce_op = gathers ? ReduceOp::kNone : ReduceOp::kSum;
-    request.inputs = gathers ? std::vector<Block>{own} : blocks;
-    request.outputs = gathers ? blocks : std::vector<Block>{own};
+    request.inputs = gathers ? Blocks{own} : blocks;
+    request.outputs = gathers ? blocks : Blocks{own};
     return request;
   }
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
 #include "collectives/kernels/dtype.h"
 #include "collectives/schedule/schedule.h"
+#include "common/inline_vector.h"
 
 namespace tidegate {
 
@@ -13,6 +13,11 @@ struct Block {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
 };
+
+/// Ranks of a group up to which nothing is allocated for a list that has one entry a rank.
+inline constexpr std::size_t kRanksInside = 8;
+
+using Blocks = InlineVector<Block, kRanksInside>;
 
 /// One collective as the caller asks for it.
 ///
@@ -42,8 +47,8 @@ struct CollectiveRequest {
   /// The inputs are memory that malloc gave, so that nobody need ask the kernel whether other
   /// processes can read it (Transport::IsReadable).
   bool inputs_from_malloc = false;
-  std::vector<Block> inputs = {};
-  std::vector<Block> outputs = {};
+  Blocks inputs = {};
+  Blocks outputs = {};
 };
 
 }  // namespace tidegate

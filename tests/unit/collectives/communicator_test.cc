@@ -311,7 +311,7 @@ TEST(CommunicatorAllToAllTest, AnEvenOneMeetsOneThatGivesItsSplits) {
     std::vector<std::int32_t> sent(2, rank), got(2, -1);
     const auto cut = [](std::vector<std::int32_t>& values) {
       const Block all = BlockOf(values);
-      return std::vector<Block>{{all.data, 4}, {all.data + 4, 4}};
+      return Blocks{{all.data, 4}, {all.data + 4, 4}};
     };
     CollectiveRequest request{.collective = Collective::kAllToAll,
                               .dtype = DataType::kInt32,

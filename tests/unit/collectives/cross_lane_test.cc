@@ -36,8 +36,8 @@ struct Calls {
             .inputs = Split(parts),
             .outputs = {BlockOf(sum)}};
   }
-  static std::vector<Block> Split(Values& values) {
-    std::vector<Block> blocks;
+  static Blocks Split(Values& values) {
+    Blocks blocks;
     for (std::int32_t& value : values) blocks.push_back({reinterpret_cast<std::byte*>(&value), 4});
     return blocks;
   }

@@ -121,7 +121,7 @@ std::size_t CaseMemory::Place(int rank, std::byte* memory) {
     if (block.bytes > 0) std::memcpy(memory + placed.bytes, block.data, block.bytes);
     placed.bytes += block.bytes;
   }
-  for (std::vector<Block>* blocks : {&request.inputs, &request.outputs})
+  for (Blocks* blocks : {&request.inputs, &request.outputs})
     for (Block& block : *blocks)
       if (moved.contains(block.data)) block.data = moved.at(block.data);
   placed.request = std::move(request);
@@ -137,15 +137,15 @@ CollectiveRequest CaseMemory::RequestFor(int rank) {
   if (const Placed& placed = placed_[static_cast<std::size_t>(rank)]; placed.memory != nullptr)
     return placed.request;
   const auto blocks = [](std::vector<Values>& tensors) {
-    std::vector<Block> result;
+    Blocks result;
     for (Values& tensor : tensors)
       result.push_back(
           {reinterpret_cast<std::byte*>(tensor.data()), tensor.size() * sizeof(std::int32_t)});
     return result;
   };
   const auto row = static_cast<std::size_t>(rank);
-  const auto own = [&](std::vector<Block> all) {
-    return std::vector<Block>{all[case_.collective == Collective::kReduceScatter ? row : 0]};
+  const auto own = [&](Blocks all) {
+    return Blocks{all[case_.collective == Collective::kReduceScatter ? row : 0]};
   };
   if (case_.in_place && case_.collective == Collective::kAllGather)
     outputs_[row][row] = inputs_[row].front();
