@@ -17,7 +17,6 @@
 #include "collectives/calibration/timing.h"
 #include "common/clock.h"
 #include "common/machine/machine.h"
-#include "common/median.h"
 
 namespace tidegate {
 namespace {
@@ -86,7 +85,7 @@ double CopyRate(int threads, const Clock& clock) {
   begun.notify_all();
   work(0);
   others.clear();
-  return static_cast<double>(half) * static_cast<double>(running) / Median(seconds);
+  return static_cast<double>(half) * static_cast<double>(running) / Least(seconds);
 }
 
 /// Seconds from a store by one thread until another that waits for it goes on; 0 where there can be
@@ -113,7 +112,7 @@ double SignalSeconds(const Clock& clock) {
     seconds.push_back(SecondsSince(start, clock) / 2);
   }
   ping.store(kStop, std::memory_order_release);
-  return Median(std::move(seconds));
+  return Least(seconds);
 }
 
 }  // namespace

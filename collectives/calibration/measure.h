@@ -8,8 +8,8 @@ namespace tidegate {
 /// What this machine does now, measured with up to `cores` threads (at most 16) and 128 MiB of
 /// memory for about 0.1 s, a fraction of a second where processors are shared: copies of one core
 /// and of all, and the time that a flag takes from one core to another. `numa_nodes` share the
-/// memory's rate. The mean of several rounds would follow the noisiest of them: it is the median
-/// that counts. What there are no threads or no memory for stays as declared.
+/// memory's rate. Of several rounds the shortest counts: other programs only make them longer. What
+/// there are no threads or no memory for stays as declared.
 MachineRates MeasureMachine(int cores, int numa_nodes, const Clock& clock = SteadyClock());
 
 }  // namespace tidegate

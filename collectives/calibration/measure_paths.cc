@@ -127,9 +127,6 @@ bool Run(std::span<Trial> trials, const Clock& clock) {
   return trials.back().seconds.size() >= kLeastRounds;
 }
 
-/// Others that use the processors only ever make a trial longer.
-double Least(const Trial& trial) { return *std::ranges::min_element(trial.seconds); }
-
 /// The chunk with which the better kind of store takes least.
 std::size_t BestChunk(std::size_t declared, const Clock& clock) {
   std::vector<Trial> trials;
@@ -139,7 +136,7 @@ std::size_t BestChunk(std::size_t declared, const Clock& clock) {
   const auto seconds_of = [&](std::size_t chunk) {
     double least = 1e9;
     for (const Trial& trial : trials)
-      if (trial.chunk == chunk) least = std::min(least, Least(trial));
+      if (trial.chunk == chunk) least = std::min(least, Least(trial.seconds));
     return least;
   };
   const std::size_t best = *std::ranges::min_element(kChunks, {}, seconds_of);
@@ -157,7 +154,7 @@ std::size_t BestCut(const std::vector<Trial>& trials, std::size_t declared) {
     const std::size_t moved = cut > declared ? cut - declared : declared - cut;
     double cost = kWorthwhile * static_cast<double>(moved);
     for (std::size_t i = 0; i < sizes; ++i)
-      cost += std::log(Least(trials[2 * i + (i < cut ? 0 : 1)]));
+      cost += std::log(Least(trials[2 * i + (i < cut ? 0 : 1)].seconds));
     if (cost < least) {
       least = cost;
       best = cut;
