@@ -101,8 +101,12 @@ Block Envelope(std::span<const Block> blocks) {
 bool IsInPlace(const CollectiveRequest& request, int rank, std::size_t i, std::size_t o) {
   const auto own = static_cast<std::size_t>(rank);
   return request.inputs[i].data == request.outputs[o].data &&
-         ((request.collective == Collective::kAllGather && o == own) ||
-          (request.collective == Collective::kReduceScatter && i == own));
+         (((request.collective == Collective::kAllGather ||
+            request.collective == Collective::kGather) &&
+           o == own) ||
+          ((request.collective == Collective::kReduceScatter ||
+            request.collective == Collective::kScatter) &&
+           i == own));
 }
 
 /// Whether outputs overlap inputs in a way that the core does not run in place (request.h): some

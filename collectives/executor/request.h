@@ -27,8 +27,8 @@ using Blocks = InlineVector<Block, kRanksInside>;
 ///   all_reduce       the tensor                     the tensor (may be the same memory)
 ///   broadcast        root: the tensor               the tensor (root: the same memory)
 ///   reduce           the tensor                     root: the tensor (may be the same memory)
-///   gather           the tensor                     root: one a rank
-///   scatter          root: one a rank               the tensor
+///   gather           the tensor                     root: one a rank (its own may be the tensor)
+///   scatter          root: one a rank               the tensor (root: may be its own input)
 ///   all_to_all       one a rank                     one a rank
 ///   barrier          none                           none
 /// Outputs must not overlap inputs other than as said or, for all_gather, where outputs[rank] is

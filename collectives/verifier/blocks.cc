@@ -156,6 +156,12 @@ std::optional<int> Blocks::InPlaceOf(int rank, int block) const {
     case Collective::kReduceScatter:
       if (block == rank) return 0;
       return std::nullopt;
+    case Collective::kScatter:
+      if (rank == problem_.root && block == rank) return 0;
+      return std::nullopt;
+    case Collective::kGather:
+      if (rank == problem_.root) return rank;
+      return std::nullopt;
     default:
       return std::nullopt;
   }
