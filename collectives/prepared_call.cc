@@ -198,9 +198,9 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
   call.chunk_bytes = paths.chunk_bytes;
   call.inputs_from_malloc = request.inputs_from_malloc;
-  call.single_copy = ReadsAllRanks(request.collective) &&
-                     call.output_bytes >= kLeastSingleCopyBytes &&
-                     call.output_bytes <= paths.single_copy_bytes;
+  call.single_copy =
+      ReadsAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
+      call.output_bytes <= paths.single_copy_bytes / (Reduces(request.collective) ? 2 : 1);
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;

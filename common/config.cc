@@ -203,11 +203,10 @@ const std::vector<Setting>& Table() {
               "rank of a group decides."),
       BytesOr(
           "automatic", "TIDEGATE_SINGLE_COPY_BYTES", &Config::single_copy_bytes, 0, 1024 * kGiB,
-          "All-gathers, reduce-scatters and all-to-alls of at most this size read tensors where "
-          "they lie in the processes of other ranks (process_vm_readv), where the kernel allows "
-          "that; 0 for none. By default 8 MiB, or none with more ranks than processors. One rank "
-          "of "
-          "a group decides."),
+          "All-gathers and all-to-alls of at most this size, and reduce-scatters of half of it, "
+          "read tensors where they lie in the processes of other ranks (process_vm_readv), where "
+          "the kernel allows that; 0 for none. By default 16 MiB, or none with more ranks than "
+          "processors. One rank of a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -14,9 +14,10 @@ struct DataPaths {
   /// From so many bytes of output on, results are written past the caches.
   std::size_t stream_bytes = std::size_t{8} << 20;
   /// From kLeastSingleCopyBytes up to so many bytes of all blocks together, ranks read each other's
-  /// tensors in the memory of their processes, where the kernel lets them; 0: never. Not measured:
-  /// threads of one process get into each other's way there, as ranks do not.
-  std::size_t single_copy_bytes = std::size_t{8} << 20;
+  /// tensors in the memory of their processes, where the kernel lets them; half as many where they
+  /// reduce, for then what is read passes through a buffer; 0: never. Not measured: threads of one
+  /// process get into each other's way there, as ranks do not.
+  std::size_t single_copy_bytes = std::size_t{16} << 20;
 
   bool operator==(const DataPaths&) const = default;
 };
