@@ -203,10 +203,11 @@ const std::vector<Setting>& Table() {
               "rank of a group decides."),
       BytesOr(
           "automatic", "TIDEGATE_SINGLE_COPY_BYTES", &Config::single_copy_bytes, 0, 1024 * kGiB,
-          "All-gathers and all-to-alls of at most this size, and reduce-scatters of half of it, "
+          "All-gathers and all-to-alls from 16 KiB to this size, and reduce-scatters to half of "
+          "it, "
           "read tensors where they lie in the processes of other ranks (process_vm_readv), where "
           "the kernel allows that; 0 for none. By default 16 MiB, or none with more ranks than "
-          "processors. One rank of a group decides."),
+          "processors that the first rank may use. One rank of a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -127,8 +127,9 @@ class Execution {
   PeerInput PlaceOfInputs() const;
   void OfferInputs();
   Status NoteInputs(int peer, const Fingerprint& theirs);
-  Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t* mine) const;
-  Status PrepareToRead();
+  Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t most, std::uint64_t* mine) const;
+  void NoteInputStarts();
+  Status ReserveFetched();
   PeerInput InputOf(const Slice& slice) const;
   bool Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
              std::size_t bytes);

@@ -9,9 +9,10 @@
 //
 // Of outputs in the same memory: the own block of an all-gather in place and that of a
 // reduce-scatter into its input are read by no peer while they are written, for an all-gather does
-// not write it and only this rank reads its own block of a reduce-scatter; of all-reduce and
-// reduce, in which all blocks are in place, the verifier proves the like (Machine::TakeOrigin).
-// Other overlaps are copied beforehand (CollectiveRequest::copy_inputs).
+// not write it and only this rank reads its own block of a reduce-scatter (gather and scatter at
+// the root likewise); of all-reduce and reduce, in which all blocks are in place, the verifier
+// proves the like (Machine::TakeOrigin). Other overlaps are copied beforehand
+// (CollectiveRequest::copy_inputs).
 
 #include <algorithm>
 #include <functional>
@@ -68,13 +69,15 @@ void Execution::OfferInputs() {
       transport_.Signal(lane_, step.mark, WordFor(chunks_ - 1));
 }
 
-/// Before the first peer's inputs are read where they lie.
-Status Execution::PrepareToRead() {
-  peer_offers_ = true;
-  // Where each block of a peer's inputs begins, which this rank knows by its own blocks.
+/// Where each block of a peer's inputs begins, which this rank knows by its own blocks.
+void Execution::NoteInputStarts() {
   input_starts_.assign(1, 0);
   for (const Block& block : Reduces(call_.schedule->collective) ? call_.inputs : call_.outputs)
     input_starts_.push_back(input_starts_.back() + block.bytes);
+}
+
+/// Room for what a reduction fetches from the processes of its peers.
+Status Execution::ReserveFetched() {
   std::size_t operands = 0;
   for (const Step& step : call_.schedule->steps)
     if (step.kind == StepKind::kReduce)
@@ -90,9 +93,10 @@ Status Execution::PrepareToRead() {
                     " bytes of the inputs of other ranks; set TIDEGATE_SINGLE_COPY_BYTES=0");
 }
 
-/// How many bytes of the inputs of `peer` this rank may have to do with; `mine`: where the first of
-/// its own begins, which other slices count from.
-Result<std::uint64_t> Execution::ExtentOfInputs(int peer, std::uint64_t* mine) const {
+/// How many bytes of the inputs of `peer`, which can have no more than `most`, this rank may have
+/// to do with; `mine`: where the first of its own begins, which other slices count from.
+Result<std::uint64_t> Execution::ExtentOfInputs(int peer, std::uint64_t most,
+                                                std::uint64_t* mine) const {
   const auto owner = static_cast<std::size_t>(peer);
   const auto outputs = call_.outputs.size();
   *mine = 0;
@@ -106,13 +110,15 @@ Result<std::uint64_t> Execution::ExtentOfInputs(int peer, std::uint64_t* mine) c
       return *mine + call_.outputs.front().bytes;
     case Collective::kAllToAll: {
       // Written by the peer: no sum of them is to be trusted.
-      const std::uint64_t most = transport_.region_bytes();
+      const auto too_many = [] {
+        return Status(StatusCode::kMismatch, "sends more than can lie there");
+      };
       for (int rank = 0; rank < rank_; ++rank) {
         const std::uint64_t bytes = transport_.SplitOf(lane_, peer, index_, rank);
-        if (bytes > most - *mine)
-          return Status(StatusCode::kMismatch, "sends more than its shared memory can hold");
+        if (bytes > most - *mine) return too_many();
         *mine += bytes;
       }
+      if (call_.outputs[owner].bytes > most - *mine) return too_many();
       return *mine + call_.outputs[owner].bytes;
     }
     default:
@@ -124,12 +130,14 @@ Result<std::uint64_t> Execution::ExtentOfInputs(int peer, std::uint64_t* mine) c
 /// nothing outside of its region or of its process is ever read because of it.
 Status Execution::NoteInputs(int peer, const Fingerprint& theirs) {
   if (theirs.inputs_in == InputsIn::kStage) return Status();
-  if (!peer_offers_) TIDEGATE_RETURN_IF_ERROR(PrepareToRead());
+  if (!peer_offers_) NoteInputStarts();
+  peer_offers_ = true;
   const bool in_process = theirs.inputs_in == InputsIn::kProcess;
+  if (in_process) TIDEGATE_RETURN_IF_ERROR(ReserveFetched());
   const std::uint64_t most =
       in_process ? std::numeric_limits<std::uint64_t>::max() : transport_.region_bytes();
   std::uint64_t mine = 0;
-  const Result<std::uint64_t> extent = ExtentOfInputs(peer, &mine);
+  const Result<std::uint64_t> extent = ExtentOfInputs(peer, most, &mine);
   const bool is_possible = in_process ? transport_.ReadsMemoryOf(peer)
                                       : theirs.inputs_in == InputsIn::kRegion &&
                                             theirs.inputs_at % call_.element_bytes == 0;
@@ -178,7 +186,7 @@ bool Execution::Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, s
     return true;
   }
   // A rank that has given up its operation may have given up the tensor, too.
-  if (read.code() != StatusCode::kPeerLost && !transport_.failed())
+  if (read.code() != StatusCode::kPeerLost && !transport_.failing())
     fetched_ =
         Status(read.code(), "rank " + std::to_string(rank_) + " in " + Describe(call_.fingerprint) +
                                 ": " + transport_.DescribePeer(slice.owner) + ": " +
@@ -198,7 +206,7 @@ bool Execution::PeersAreDone() {
     }
   }
   // A rank whose call has failed may have written to its inputs before they were read here.
-  if (peer_offers_ && transport_.failed()) return false;
+  if (peer_offers_ && transport_.failing()) return false;
   if (!offers_inputs_) return true;
   for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_) {
     if (wait_cursor_ == rank_) continue;

@@ -235,6 +235,10 @@ bool MemoryTransport::failed() const {
   return header().failure_state.load(std::memory_order_acquire) == SegmentHeader::kFailed;
 }
 
+bool MemoryTransport::failing() const {
+  return header().failure_state.load(std::memory_order_acquire) != SegmentHeader::kHealthy;
+}
+
 GroupFailure MemoryTransport::failure() const {
   const SegmentHeader& head = header();
   return {static_cast<StatusCode>(head.failure_code), head.failure_reporter, head.failure_culprit,

@@ -40,6 +40,7 @@ class MemoryTransport : public Transport {
   bool HasLeft(int peer) final;
   void Fail(const GroupFailure& failure) final;
   bool failed() const final;
+  bool failing() const final;
   GroupFailure failure() const final;
 
   /// Channel of messages from `from` to `to`, one of which is this rank.

@@ -20,8 +20,9 @@ inline constexpr int kMaxMarks = 510;
 /// peers' inputs where they lie.
 inline constexpr Mark kDoneMark = kMaxMarks;
 
-/// Where peers read the inputs of a rank.
-enum class InputsIn : std::uint8_t {
+/// Where peers read the inputs of a rank. So wide that Fingerprint, which travels as words, has no
+/// padding.
+enum class InputsIn : std::uint64_t {
   kStage = 0,    ///< In its stage, chunk by chunk.
   kRegion = 1,   ///< Where they lie, in its region.
   kProcess = 2,  ///< Where they lie, in the memory of its process (Transport::ReadMemory).
@@ -40,8 +41,8 @@ struct Fingerprint {
   DataType dtype = DataType::kUint8;
   ReduceOp reduce_op = ReduceOp::kNone;
   std::uint8_t refused = 0;  ///< 1: this rank's own call was wrong; it will not take part.
-  InputsIn inputs_in = InputsIn::kStage;  ///< Ranks may differ, as in inputs_at.
   std::int32_t root = -1;
+  InputsIn inputs_in = InputsIn::kStage;  ///< Ranks may differ, as in inputs_at.
   /// Where this rank's inputs begin, one behind the other: an offset into its region or an address
   /// in its process; of kStage nothing.
   std::uint64_t inputs_at = 0;
@@ -147,6 +148,8 @@ class Transport {
   virtual void Fail(const GroupFailure& failure) = 0;
   /// Cheap enough for every poll.
   virtual bool failed() const = 0;
+  /// Whether a failure is recorded or being recorded: any rank's call may have returned with it.
+  virtual bool failing() const = 0;
   /// REQUIRES: failed().
   virtual GroupFailure failure() const = 0;
 };

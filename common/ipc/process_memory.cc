@@ -11,7 +11,7 @@
 namespace tidegate {
 namespace {
 
-/// The kernel moves no more at once.
+/// The kernel moves little more at once.
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 
 void* Pointer(std::uint64_t address) {
@@ -48,6 +48,7 @@ Status ReadProcessMemory(pid_t pid, std::uint64_t address, std::byte* to, std::s
       Status status = ErrnoStatus(errno, what);
       return Status(StatusCode::kUnsupported, status.message());
     }
+    if (read == 0) return Status(StatusCode::kUnsupported, "process_vm_readv reads nothing");
     const auto done = static_cast<std::size_t>(read);
     address += done;
     to += done;

@@ -10,7 +10,7 @@
 namespace tidegate {
 
 /// Copies `bytes` from `address` in the process `pid` to `to`: one copy by the kernel
-/// (process_vm_readv), a system call for up to 2 GiB. What the other process wrote before it
+/// (process_vm_readv), a system call for each GiB. What the other process wrote before it
 /// announced that by a release store, which was seen by an acquire load here, is what is read.
 /// kPeerLost: there is no such process, or it ends; kUnsupported: the kernel has no such call or
 /// forbids it (kernel.yama.ptrace_scope, seccomp); kInvalidArgument: no memory that can be read so

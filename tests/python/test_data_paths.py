@@ -28,7 +28,9 @@ def digests(group, elements):
             whole = torch.empty(elements * ranks, dtype=dtype)
             dist.all_gather_into_tensor(whole, part, group=group)
             dist.all_reduce(values, op, group=group)
-            bits = torch.cat([part, whole, values]).view(torch.uint8).numpy().tobytes()
+            turned = torch.empty_like(values)
+            dist.all_to_all_single(turned, values, group=group)
+            bits = torch.cat([part, whole, values, turned]).view(torch.uint8).numpy().tobytes()
             found[f"{dtype} {op}"] = hashlib.sha256(bits).hexdigest()
     return found
 
@@ -66,7 +68,7 @@ SETTINGS = [
     {"TIDEGATE_CHUNK_BYTES": "4K", "TIDEGATE_STREAM_BYTES": "0"},
     {"TIDEGATE_CHUNK_BYTES": "100000", "TIDEGATE_STREAM_BYTES": "1T"},
     {"TIDEGATE_STAGE_BYTES": "64K", "TIDEGATE_CALIBRATE": "0"},
-    {"TIDEGATE_SINGLE_COPY_BYTES": "1T", "TIDEGATE_CHUNK_BYTES": "64K"},
+    {"TIDEGATE_SINGLE_COPY_BYTES": "1T", "TIDEGATE_CHUNK_BYTES": "64K", "TIDEGATE_HEAP_BYTES": "0"},
     {"TIDEGATE_SINGLE_COPY_BYTES": "0", "OMP_NUM_THREADS": "2"},
 ]
 
