@@ -245,12 +245,14 @@ def test_memory_of_a_container_too_small_for_its_groups(
 
 
 MAPPED = """
+import os
 import torch.distributed
 torch.distributed.init_process_group("tidegate")
 torch.distributed.barrier()
 lines = open("/proc/self/maps").read().splitlines()
 ranges = [line.split()[0].split("-") for line in lines if "/memfd:tidegate" in line]
-print(sum(int(end, 16) - int(start, 16) for start, end in ranges))
+mapped = sum(int(end, 16) - int(start, 16) for start, end in ranges)
+os.write(1, f"{mapped}\\n".encode())  # Lines of ranks must not tear.
 torch.distributed.destroy_process_group()
 """
 
