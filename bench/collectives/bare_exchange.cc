@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::size_t kLongestChunk = std::size_t{256} << 10;
 constexpr std::size_t kLine = 64;
-/// As in FlagBarrier.
-constexpr Nanoseconds kSleep = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -33,9 +31,8 @@ bool BareExchange::Serves(Collective collective) {
 void BareExchange::Run(const CollectiveRequest& request, Stores stores) {
   const bool gathers = request.collective == Collective::kAllGather;
   const std::size_t block = request.inputs.front().bytes;
-  const std::size_t slot =
-      ExchangeArea::kSlotBytes / (gathers ? 1 : static_cast<std::size_t>(ranks_));
-  const std::size_t chunk = std::min(kLongestChunk, slot / kLine * kLine);
+  const std::size_t chunk =
+      std::min(kLongestChunk, gathers ? ExchangeArea::kSlotBytes : PartBytes());
   for (std::size_t from = 0; from < block; from += chunk) {
     ++chunks_;
     // The slot was used two chunks ago.
@@ -68,11 +65,8 @@ void BareExchange::Gather(const CollectiveRequest& request, Stores stores, std::
 
 void BareExchange::Scatter(const CollectiveRequest& request, Stores stores, std::size_t from,
                            std::size_t bytes) {
-  // Every rank's part of a slot is as long as the chunk that it is for.
   const auto part = [&](int owner, int reader) {
-    return Slot(owner) +
-           static_cast<std::size_t>(reader) *
-               (ExchangeArea::kSlotBytes / static_cast<std::size_t>(ranks_) / kLine * kLine);
+    return Slot(owner) + static_cast<std::size_t>(reader) * PartBytes();
   };
   for (int other = 0; other < ranks_; ++other)
     if (other != rank_)
@@ -93,6 +87,10 @@ void BareExchange::Scatter(const CollectiveRequest& request, Stores stores, std:
         .streaming = stores == Stores::kStreaming});
 }
 
+std::size_t BareExchange::PartBytes() const {
+  return ExchangeArea::kSlotBytes / static_cast<std::size_t>(ranks_) / kLine * kLine;
+}
+
 std::byte* BareExchange::Slot(int owner) { return area_.sides[owner].stage[chunks_ % 2]; }
 
 void BareExchange::Publish(std::atomic<std::uint64_t>& word) {
@@ -106,15 +104,7 @@ void BareExchange::Await(std::atomic<std::uint64_t> ExchangeArea::Side::* word, 
   const std::atomic<std::uint64_t>& theirs = area_.sides[of].*word;
   const auto reached = [&] { return theirs.load(std::memory_order_acquire) >= value; };
   wait_.Reset();
-  while (!reached()) {
-    if (wait_.PollAgain()) continue;
-    const std::uint32_t ticket = area_.bell.Arm();
-    if (reached()) {
-      area_.bell.Disarm();
-      return;
-    }
-    area_.bell.Sleep(ticket, SteadyClock().Now() + kSleep);
-  }
+  AwaitRing(area_.bell, wait_, reached);
 }
 
 }  // namespace tidegate::bench

@@ -50,6 +50,8 @@ class BareExchange {
   std::byte* Slot(int owner);
   void Publish(std::atomic<std::uint64_t>& word);
   void Await(std::atomic<std::uint64_t> ExchangeArea::Side::* word, int of, std::uint64_t value);
+  /// Of a reduction: bytes of a slot for each reader.
+  std::size_t PartBytes() const;
 
   ExchangeArea& area_;
   const int rank_;

@@ -1,15 +1,8 @@
 #include "bench/collectives/flag_barrier.h"
 
 #include "common/check.h"
-#include "common/clock.h"
 
 namespace tidegate::bench {
-namespace {
-
-/// Longest sleep of a rank that nobody wakes: a ring can be missed only by a bug.
-constexpr Nanoseconds kSleep = std::chrono::milliseconds(100);
-
-}  // namespace
 
 FlagBarrier::FlagBarrier(BarrierWords& words, int rank, int ranks, bool oversubscribed)
     : words_(words), rank_(rank), ranks_(ranks), wait_(SteadyClock(), oversubscribed) {
@@ -22,17 +15,8 @@ void FlagBarrier::Wait() {
   words_.words[rank_].arrivals.store(arrivals_, std::memory_order_release);
   words_.bell.Ring();
   wait_.Reset();
-  for (int other = 0; other < ranks_; ++other) {
-    while (!HasArrived(other)) {
-      if (wait_.PollAgain()) continue;
-      const std::uint32_t ticket = words_.bell.Arm();
-      if (HasArrived(other)) {
-        words_.bell.Disarm();
-        break;
-      }
-      words_.bell.Sleep(ticket, SteadyClock().Now() + kSleep);
-    }
-  }
+  for (int other = 0; other < ranks_; ++other)
+    AwaitRing(words_.bell, wait_, [&] { return HasArrived(other); });
 }
 
 bool FlagBarrier::HasArrived(int rank) const {

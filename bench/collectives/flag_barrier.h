@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "collectives/executor/adaptive_wait.h"
+#include "common/clock.h"
 #include "common/ipc/doorbell.h"
 
 namespace tidegate::bench {
@@ -18,6 +19,23 @@ struct BarrierWords {
   Word words[kMostRanks];
   alignas(128) Doorbell bell;
 };
+
+/// Waits as adaptively as the executor does until `reached()`, of which `bell` is rung.
+/// REQUIRES: wait.Reset() since the last progress.
+template <typename Reached>
+void AwaitRing(Doorbell& bell, AdaptiveWait& wait, const Reached& reached) {
+  // Longest sleep of a rank that nobody wakes: a ring can be missed only by a bug.
+  constexpr Nanoseconds kSleep = std::chrono::milliseconds(100);
+  while (!reached()) {
+    if (wait.PollAgain()) continue;
+    const std::uint32_t ticket = bell.Arm();
+    if (reached()) {
+      bell.Disarm();
+      return;
+    }
+    bell.Sleep(ticket, SteadyClock().Now() + kSleep);
+  }
+}
 
 /// The least that ranks can do to meet: each counts its arrivals in its own word and waits for the
 /// words of all others, as adaptively as the executor does. One object a rank and thread.
