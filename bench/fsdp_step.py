@@ -13,24 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from tidegate.cli.benchmark.host import fingerprint
-from tidegate.cli.job import end
+from tidegate.cli.benchmark.launch import lines_of_rank_0
+from tidegate.cli.errors import CommandError
 
 from bench.training import table
 from bench.training.models import SHARDINGS, WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-class LaunchError(Exception):
-    """Ranks that failed, and what they said."""
 
 
 def main() -> int:
@@ -46,7 +40,7 @@ def main() -> int:
         }
         try:
             cells = [cell for ranks in arguments.ranks for cell in measure(options, ranks)]
-        except LaunchError as failure:
+        except CommandError as failure:
             print(failure, file=sys.stderr)
             return 1
         if arguments.json:
@@ -61,33 +55,11 @@ def main() -> int:
 
 def measure(options: dict[str, Any], ranks: int) -> list[Any]:
     """The cells of one number of ranks."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launcher += [f"--nproc-per-node={ranks}", "-m", "bench.training.ranks"]
     cells = []
-    with tempfile.TemporaryFile("w+") as errors:
-        # A session of its own: Ctrl-C reaches only the command, which then ends it in order.
-        process = subprocess.Popen(
-            [*launcher, json.dumps(options)],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=ROOT,
-            start_new_session=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                cells.append(json.loads(line))
-                place = (cells[-1][name] for name in ("model", "sharding", "ranks"))
-                print("measured", *place, file=sys.stderr)
-            status = process.wait()
-        finally:
-            end(process)
-            process.stdout.close()
-        if status != 0:
-            errors.seek(0)
-            raise LaunchError(f"{ranks} ranks failed: " + errors.read().strip()[-2000:])
+    for line in lines_of_rank_0("bench.training.ranks", json.dumps(options), ranks, ROOT):
+        cells.append(json.loads(line))
+        place = (cells[-1][name] for name in ("model", "sharding", "ranks"))
+        print("measured", *place, file=sys.stderr)
     return cells
 
 

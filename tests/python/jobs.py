@@ -8,6 +8,13 @@ import sys
 from pathlib import Path
 
 
+def expect_right(script: str, folder: Path, size: int) -> None:
+    """Runs a job each rank of which says "right", and nothing else, if all it checks holds."""
+    done = run_job(script, folder, size, {})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["right"] * size
+
+
 def run_job(
     script: str, folder: Path, size: int, env: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.python.jobs import run_job
+from tests.python.jobs import expect_right
 
 SCRIPT = """
 import os
@@ -38,6 +38,4 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_reduce_scatter_rounds_once(tmp_path: Path, ranks: int) -> None:
-    done = run_job(SCRIPT, tmp_path, ranks, {})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split() == ["right"] * ranks
+    expect_right(SCRIPT, tmp_path, ranks)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tidegate.cli.benchmark.request import Request, Row, load_rows
@@ -40,23 +41,30 @@ def devices_and_rows(request: Request, ranks: int) -> Iterator[Devices | list[Ro
             known.clear()
             yield rows
         return
-    for line in _lines_of_rank_0(request, ranks):
+    for line in lines_of_rank_0("tidegate.cli.benchmark.ranks", request.dumps(), ranks):
         if line.startswith(DEVICES):
             yield Devices(json.loads(line[len(DEVICES) :]))
         elif line.startswith(ROWS):
             yield load_rows(line[len(ROWS) :])
 
 
-def _lines_of_rank_0(request: Request, ranks: int) -> Iterator[str]:
+def lines_of_rank_0(
+    module: str, request: str, ranks: int, folder: Path | None = None
+) -> Iterator[str]:
+    """Runs `module` with the argument `request` on so many ranks, from `folder`.
+
+    CommandError, with what they said, if they fail.
+    """
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launcher += [f"--nproc-per-node={ranks}", "-m", "tidegate.cli.benchmark.ranks"]
+    launcher += [f"--nproc-per-node={ranks}", "-m", module]
     with tempfile.TemporaryFile("w+") as errors:
         # A session of its own: Ctrl-C reaches only the command, which then ends it in order.
         process = subprocess.Popen(
-            [*launcher, request.dumps()],
+            [*launcher, request],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            cwd=folder,
             start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
