@@ -108,6 +108,8 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
 void Lane::CollectUnfinished(const Requests* requests,
                              std::vector<std::shared_ptr<Operation>>* operations) {
   const auto touches = [&](const Task& task) {
+    // The driver may have been preempted between telling the waiter and leaving the queue.
+    if (task.operation->done()) return false;
     if (requests == nullptr) return true;
     for (const CollectiveRequest& ours : *requests)
       for (const CollectiveRequest& theirs : task.requests)
