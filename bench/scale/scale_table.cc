@@ -2,7 +2,7 @@
 // ring, on clusters that nobody here has.
 //
 //   tidegate_scale [--only CLUSTER] [--coll COLLECTIVE] [--algo ALGORITHM,...]
-//                  [--jitter SECONDS] [RANKS ...] > table.md
+//                  [--from MIB] [--jitter SECONDS] [RANKS ...] > table.md
 //
 // All clusters, both collectives, the fastest algorithm and 1024, 16384 and 65536 ranks where
 // nothing is said.
@@ -158,7 +158,8 @@ struct Wanted {
   std::string cluster;
   std::string collective;
   std::string algorithms;  ///< By commas.
-  double jitter_s = 0;     ///< Of column algorithms, which are then simulated rank by rank.
+  std::uint64_t least_bytes = 0;
+  double jitter_s = 0;  ///< Of column algorithms, which are then simulated rank by rank.
 };
 
 /// The fastest of all algorithms and chunkings that are tried.
@@ -177,8 +178,10 @@ std::vector<Run> Best(Bench& bench, Collective collective, std::uint64_t bytes, 
       if (actors * chunks <= 1 << 14) attempt(name, chunks);
   // A message for each node: only where these are few enough to be simulated in a minute.
   const std::int64_t messages = std::int64_t{actors} * ranks / kRanksPerNode;
+  // Those of more only by name.
+  const std::int64_t most_of_circle = std::int64_t{1} << (wanted.algorithms.empty() ? 19 : 21);
   for (const int chunks : {1, 2, 4})
-    if (messages * chunks <= std::int64_t{1} << 19) attempt("column_circle", chunks);
+    if (messages * chunks <= most_of_circle) attempt("column_circle", chunks);
   const std::uint64_t least = (messages >> 18) > 0 ? 4096 * kMiB : 1024 * kMiB;
   const std::int64_t most = std::int64_t{1} << (actors == ranks ? 17 : 19);
   for (const int chunks : {1, 4, 8})
@@ -205,6 +208,7 @@ void PrintTable(int ranks, const Wanted& wanted) {
     for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
       if (!wanted.collective.empty() && NameOf(collective) != wanted.collective) continue;
       for (const std::uint64_t bytes : kSizes) {
+        if (bytes < wanted.least_bytes) continue;
         const std::vector<Run> best = Best(bench, collective, bytes, ranks, actors, wanted);
         if (best.empty()) continue;
         const auto key = std::tuple(scenario.ring, collective, bytes);
@@ -231,6 +235,8 @@ int main(int argc, char** argv) {
       wanted.collective = argv[++i];
     } else if (argument == "--algo" && i + 1 < argc) {
       wanted.algorithms = argv[++i];
+    } else if (argument == "--from" && i + 1 < argc) {
+      wanted.least_bytes = std::strtoull(argv[++i], nullptr, 10) * tidegate::scale::kMiB;
     } else if (argument == "--jitter" && i + 1 < argc) {
       wanted.jitter_s = std::strtod(argv[++i], nullptr);
     } else {

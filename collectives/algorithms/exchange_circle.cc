@@ -10,23 +10,27 @@
 namespace tidegate {
 namespace {
 
+/// How many turns to take together: at least `wanted` if a half of a round of `group` turns has so
+/// many, and a divisor of it. Turns of one time are so of one round, on which the next one depends,
+/// and of half of it at most, so that this needs not wait.
+int WithinARound(int wanted, int group) {
+  for (int together = wanted; 2 * together <= group; ++together)
+    if (group % together == 0) return together;
+  for (int together = std::min(wanted, group / 2); together > 1; --together)
+    if (group % together == 0) return together;
+  return 1;
+}
+
 /// The turns, and at which times they are taken.
 class Turns {
  public:
   Turns(int members, int groups, int most_times) {
-    const int group = members / groups;
     const int turns = members - 1;
     if (most_times <= 0 || turns <= most_times) return;
-    last_time_ = most_times - 1;
     // The last time may have as many turns again: nothing waits for them.
     together_ = (turns + most_times) / (most_times + 1);
-    if (groups == 1) return;
-    // Turns of one time are of one round, on which the next one depends, and of half of it at most,
-    // so that this needs not wait.
-    while (2 * together_ <= group && group % together_ != 0) ++together_;
-    if (2 * together_ <= group) return;
-    together_ = 1;
-    last_time_ = turns;
+    if (groups > 1) together_ = WithinARound(together_, members / groups);
+    last_time_ = std::max(most_times, (turns - 1) / together_) - 1;
   }
 
   int together() const { return together_; }

@@ -134,8 +134,11 @@ TEST(CircleExchangeTest, TakesTurnsTogetherUntilTheTimesSuffice) {
   EXPECT_EQ(CircleExchange(0, 128, {.most_times = 127}).times, 127);
   EXPECT_EQ(CircleExchange(0, 2048, {.most_times = 127}).times, 127);
   EXPECT_EQ(CircleExchange(0, 2048, {.groups = 64, .most_times = 127}).times, 127);
-  // Half a round of 32 turns is the most.
-  EXPECT_EQ(CircleExchange(0, 2048, {.groups = 64, .most_times = 50}).times, 2047);
+  // Half a round of 32 turns is the most at one time, whatever is asked for.
+  EXPECT_EQ(CircleExchange(0, 2048, {.groups = 64, .most_times = 50}).times, 127);
+  EXPECT_EQ(CircleExchange(0, 8192, {.groups = 256, .most_times = 127}).times, 511);
+  // Of rounds of 31 turns none but the last two can be at one time.
+  EXPECT_EQ(CircleExchange(0, 31 * 64, {.groups = 64, .most_times = 127}).times, 31 * 64 - 2);
 }
 
 TEST(CircleExchangeTest, FlightsEndBeforeWhatCameIsPassedOn) {
