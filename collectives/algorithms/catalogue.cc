@@ -114,9 +114,9 @@ Exchange SegmentedFarFirstOfNodes(const Placement& placement, int rank) {
                                    placement.nodes_per_switch());
 }
 
-/// Times of a circle, so that the 255 pairs of progress words that a rank has suffice forwards.
-/// Backwards that is so among up to 51 nodes of eight: more turns together lose the nodes' step, so
-/// that among more it takes up to 640, for which no transport has room yet (docs/scale.md).
+/// Times of a circle: each takes four progress words forwards, and backwards two and two more for
+/// each rank of the longer chain of readers. Fewer times, of more turns, backwards lose the nodes'
+/// step (docs/scale.md).
 constexpr int kCircleTimes = 127;
 constexpr int kCircleBackPairs = 640;
 /// The fewest of which a node of eight spares enough copies to keep its wire busy meanwhile.

@@ -60,7 +60,7 @@ struct PlannerOptions {
   LocalRates calibrated_rates = {};
   /// Bytes of a stage slot, which with an algorithm's sub-slots gives its chunk.
   std::size_t slot_bytes = std::size_t{1} << 19;
-  /// Progress words that a rank has (kMaxMarks of the transport): what needs more cannot be run.
+  /// Progress words that a rank has (kMaxMarks in shared memory): what needs more cannot be run.
   int most_marks = std::numeric_limits<int>::max();
   AlgorithmChoices forced = {};
   MeasuredTable measured = {};

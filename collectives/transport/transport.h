@@ -14,7 +14,9 @@ namespace tidegate {
 
 /// Independent streams of collectives in one group: reductions use one, everything else the other.
 inline constexpr int kLanes = 2;
-/// Progress words of one rank in one lane: schedules that need more cannot be run.
+/// Progress words of one rank in one lane of shared memory, twice what any algorithm takes among
+/// the ranks that a group can have there: schedules that need more cannot be run. Between nodes
+/// there is no such number (docs/adr/0011-words-between-nodes.md).
 inline constexpr int kMaxMarks = 510;
 /// The progress word behind those of schedules: that a rank has read all that it reads of its
 /// peers' inputs where they lie.
