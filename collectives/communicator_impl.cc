@@ -64,15 +64,29 @@ Status CommunicatorImpl::Usable() const {
   return Status();
 }
 
-/// What may have changed since the call began, under the lock that Shutdown takes, too.
-Status CommunicatorImpl::MayQueue(Attached& attached) {
-  TIDEGATE_RETURN_IF_ERROR(Usable());
-  for (Lane& lane : attached.lanes)
+/// Joins the group if need be. On success `lock` holds submit_mutex_.
+Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::Enter(
+    TimePoint deadline, std::unique_lock<std::mutex>* lock) {
+  // Its locks may have been held by another thread when the process was forked.
+  if (generation_ != ForkGeneration()) return Usable();
+  *lock = std::unique_lock(submit_mutex_);
+  std::shared_ptr<Attached> group = ready_;
+  if (group == nullptr) {
+    lock->unlock();
+    TIDEGATE_RETURN_IF_ERROR(Usable());
+    Result<std::shared_ptr<Attached>> joined = EnsureAttached(deadline);
+    if (!joined.ok()) return joined.status();
+    lock->lock();
+    // It may have been shut down meanwhile, under this lock.
+    TIDEGATE_RETURN_IF_ERROR(Usable());
+    group = ready_ = std::move(joined).value();
+  }
+  for (const Lane& lane : group->lanes)
     if (lane.TakenByThisThread())
       return Status(StatusCode::kAborted,
                     "called from a signal handler that interrupts another operation of the same "
                     "group on the same thread; set a flag there and act on it later");
-  return Status();
+  return group;
 }
 
 std::shared_ptr<CommunicatorImpl::Attached> CommunicatorImpl::attached() const {
@@ -143,59 +157,46 @@ Nanoseconds CommunicatorImpl::TimeoutFor(const SubmitOptions& options) const {
                                      : Nanoseconds(timeout_ns_.load(std::memory_order_relaxed));
 }
 
-std::shared_ptr<Operation> CommunicatorImpl::NewOperation(const std::string& name,
-                                                          std::uint64_t sequence,
-                                                          std::shared_ptr<void> keepalive) {
-  return MakeRecycled<Operation>(name, sequence, std::move(keepalive), weak_from_this());
-}
-
-std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(const std::string& name,
+std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(std::string_view name,
                                                              std::uint64_t sequence,
                                                              const Status& status) {
-  std::shared_ptr<Operation> operation = NewOperation(name, sequence, nullptr);
-  operation->Complete(Status(status.code(), name + " seq " + std::to_string(sequence) +
-                                                " in group " + options_.group_name + " on rank " +
-                                                std::to_string(rank()) + ": " + status.message()));
-  operation->Reap();
+  std::shared_ptr<Operation> operation = MakeRecycled<Operation>(name, sequence);
+  operation->CompleteUnseen(
+      Status(status.code(), std::string(name) + " seq " + std::to_string(sequence) + " in group " +
+                                options_.group_name + " on rank " + std::to_string(rank()) + ": " +
+                                status.message()));
   return operation;
 }
 
 void CommunicatorImpl::AddDependencies(Attached& attached, int lane, Task* task) const {
   const bool barrier = task->requests.front().collective == Collective::kBarrier;
-  for (int other = 0; other < kLanes; ++other)
-    if (other != lane)
-      attached.lanes[static_cast<std::size_t>(other)].CollectUnfinished(
-          barrier ? nullptr : &task->requests, &task->after);
+  Lane& other = attached.lanes[static_cast<std::size_t>(1 - lane)];
+  if (!other.Idle()) other.CollectUnfinished(barrier ? nullptr : &task->requests, &task->after);
 }
 
 std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOptions options) {
   TIDEGATE_CHECK(!requests.empty());
   const Collective collective = requests.front().collective;
-  const std::string name(NameOf(collective));
-  if (Status usable = Usable(); !usable.ok()) return FailedOperation(name, sequence() + 1, usable);
+  const std::string_view name = NameOf(collective);
   for (const CollectiveRequest& request : requests) {
     if (Status checked = CheckRequest(request, rank(), ranks()); !checked.ok()) {
+      if (Status usable = Usable(); !usable.ok())
+        return FailedOperation(name, sequence() + 1, usable);
       Refuse(collective, checked.message());
       return FailedOperation(name, sequence(), checked);
     }
   }
-  const TimePoint begun = SteadyClock().Now();
-  const TimePoint deadline = DeadlineAfter(begun, TimeoutFor(options));
-  const Result<std::shared_ptr<Attached>> joined = EnsureAttached(deadline);
-  if (!joined.ok()) return FailedOperation(name, sequence() + 1, joined.status());
-  const std::shared_ptr<Attached>& group = joined.value();
-
-  const auto task = MakeRecycled<Task>();
-  task->begun = begun;
-  task->deadline = deadline;
+  auto task = MakeRecycled<Task>();
+  task->begun = SteadyClock().Now();
+  task->deadline = DeadlineAfter(task->begun, TimeoutFor(options));
   task->requests = std::move(requests);
-  Lane& lane = group->lanes[static_cast<std::size_t>(LaneOf(collective))];
-  std::unique_lock lock(submit_mutex_);
-  if (Status open = MayQueue(*group); !open.ok())
-    return FailedOperation(name, sequence() + 1, open);
+  std::unique_lock<std::mutex> lock;
+  const Result<std::shared_ptr<Attached>> entered = Enter(task->deadline, &lock);
+  if (!entered.ok()) return FailedOperation(name, sequence() + 1, entered.status());
+  Attached& group = *entered.value();
   InlineVector<const Schedule*, 1> schedules;
   for (const CollectiveRequest& request : task->requests) {
-    const Result<const Schedule*> schedule = group->plans.For(request);
+    const Result<const Schedule*> schedule = group.plans.For(request);
     if (!schedule.ok()) {
       // Ranks that have a plan wait for this one.
       lock.unlock();
@@ -206,46 +207,44 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   }
   for (std::size_t i = 0; i < schedules.size(); ++i)
     task->calls.push_back(Prepare(task->requests[i], *schedules[i], ++sequence_,
-                                  group->context.transport().stage_bytes(),
-                                  group->context.plans().paths));
+                                  group.context.transport().stage_bytes(),
+                                  group.context.plans().paths));
   BindTogether(task->calls);
-  task->operation =
-      NewOperation(name, task->calls.front().fingerprint.sequence, std::move(options.keepalive));
-  AddDependencies(*group, LaneOf(collective), task.get());
-  const bool taken = lane.TakeOrQueue(task, /*may_take=*/!options.async);
-  lock.unlock();
-  if (taken) {
-    if (lane.Run(task)) ProcessRuntime::Get().engine()->Notify(shared_from_this());
+  task->operation = MakeRecycled<Operation>(name, task->calls.front().fingerprint.sequence);
+  AddDependencies(group, LaneOf(collective), task.get());
+  Lane& lane = group.lanes[static_cast<std::size_t>(LaneOf(collective))];
+  if (!options.async && lane.Take(*task)) {
+    lock.unlock();
+    if (lane.Run(*task)) ProcessRuntime::Get().engine()->Notify(shared_from_this());
     // An operation of the other lane may have waited for this one's buffers.
-    group->context.doorbell().Ring();
-    task->operation->Reap();
-  } else {
-    ProcessRuntime::Get().engine()->Notify(shared_from_this());
-    if (!options.async) static_cast<void>(task->operation->Wait(Nanoseconds(0)));
+    if (!group.lanes[static_cast<std::size_t>(1 - LaneOf(collective))].Idle())
+      group.context.doorbell().Ring();
+    return std::move(task->operation);
   }
-  return task->operation;
+  std::shared_ptr<Operation> operation = task->operation;
+  operation->Hold(std::move(options.keepalive), weak_from_this());
+  lane.Queue(std::move(task));
+  lock.unlock();
+  ProcessRuntime::Get().engine()->Notify(shared_from_this());
+  if (!options.async) static_cast<void>(operation->Wait(Nanoseconds(0)));
+  return operation;
 }
 
 void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) {
-  if (!Usable().ok()) return;
-  const TimePoint begun = SteadyClock().Now();
-  const Result<std::shared_ptr<Attached>> joined =
-      EnsureAttached(DeadlineAfter(begun, TimeoutFor({})));
-  if (!joined.ok()) return;
-  const auto task = MakeRecycled<Task>();
-  task->begun = begun;
-  task->deadline = DeadlineAfter(begun, TimeoutFor({}));
+  auto task = MakeRecycled<Task>();
+  task->begun = SteadyClock().Now();
+  task->deadline = DeadlineAfter(task->begun, TimeoutFor({}));
   task->refusal = true;
   PreparedCall call;
   call.fingerprint.collective = collective;
   {
-    const std::lock_guard lock(submit_mutex_);
-    if (!MayQueue(*joined.value()).ok()) return;
+    std::unique_lock<std::mutex> lock;
+    const Result<std::shared_ptr<Attached>> entered = Enter(task->deadline, &lock);
+    if (!entered.ok()) return;
     call.fingerprint.sequence = ++sequence_;
     task->calls.push_back(std::move(call));
-    task->operation = NewOperation(std::string(NameOf(collective)), sequence_, nullptr);
-    joined.value()->lanes[static_cast<std::size_t>(LaneOf(collective))].TakeOrQueue(
-        task, /*may_take=*/false);
+    task->operation = MakeRecycled<Operation>(NameOf(collective), sequence_);
+    entered.value()->lanes[static_cast<std::size_t>(LaneOf(collective))].Queue(std::move(task));
   }
   if (LogEnabled(LogLevel::kInfo))
     Log(LogLevel::kInfo, "refused " + std::string(NameOf(collective)) + " in group " +
@@ -266,35 +265,35 @@ std::shared_ptr<Operation> CommunicatorImpl::Receive(Block data, DataType dtype,
 std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block data, DataType dtype,
                                                       int peer, std::int64_t tag,
                                                       const SubmitOptions& options) {
-  if (Status usable = Usable(); !usable.ok())
-    return FailedOperation(name, transfer_sequence_ + 1, usable);
   const bool sends = std::string_view(name) == "send";
   const bool any_source = !sends && peer == kAnySource && ranks() > 1;
-  if (!any_source && (peer < 0 || peer >= ranks() || peer == rank()))
+  if (!any_source && (peer < 0 || peer >= ranks() || peer == rank())) {
+    if (Status usable = Usable(); !usable.ok())
+      return FailedOperation(name, transfer_sequence_ + 1, usable);
     return FailedOperation(
         name, transfer_sequence_ + 1,
         Status(StatusCode::kInvalidArgument, "peer " + std::to_string(peer) +
                                                  " is not another rank of a group of " +
                                                  std::to_string(ranks())));
+  }
   tidegate::Transfer transfer;
   transfer.begun = SteadyClock().Now();
   transfer.deadline = DeadlineAfter(transfer.begun, TimeoutFor(options));
-  const Result<std::shared_ptr<Attached>> joined = EnsureAttached(transfer.deadline);
-  if (!joined.ok()) return FailedOperation(name, transfer_sequence_ + 1, joined.status());
   transfer.data = data;
   transfer.dtype = dtype;
   transfer.peer = peer;
   transfer.tag = tag;
   std::shared_ptr<Operation> operation;
   {
-    const std::lock_guard lock(submit_mutex_);
-    if (Status open = MayQueue(*joined.value()); !open.ok())
-      return FailedOperation(name, transfer_sequence_ + 1, open);
-    operation = NewOperation(name, ++transfer_sequence_, options.keepalive);
+    std::unique_lock<std::mutex> lock;
+    const Result<std::shared_ptr<Attached>> entered = Enter(transfer.deadline, &lock);
+    if (!entered.ok()) return FailedOperation(name, transfer_sequence_ + 1, entered.status());
+    operation = MakeRecycled<Operation>(name, ++transfer_sequence_);
+    operation->Hold(options.keepalive, weak_from_this());
     transfer.operation = operation;
     std::erase_if(transfers_, [](const auto& earlier) { return earlier->done(); });
     transfers_.push_back(operation);
-    PointToPoint& point_to_point = joined.value()->point_to_point;
+    PointToPoint& point_to_point = entered.value()->point_to_point;
     if (sends) {
       point_to_point.PostSend(std::move(transfer));
     } else {
@@ -350,6 +349,7 @@ void CommunicatorImpl::Shutdown() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     cancelled_ = true;
+    ready_ = nullptr;
     group = attached_;
     decline = group == nullptr && !attaching_ && !std::exchange(declined_, true);
   }

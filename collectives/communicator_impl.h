@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -78,11 +79,9 @@ class CommunicatorImpl final : public Communicator,
   Result<std::shared_ptr<Attached>> FinishAttaching(Result<Attachment> attachment);
   std::shared_ptr<Attached> attached() const;
   Status Usable() const;
-  Status MayQueue(Attached& attached);
+  Result<std::shared_ptr<Attached>> Enter(TimePoint deadline, std::unique_lock<std::mutex>* lock);
   void Drain(Attached& group);
-  std::shared_ptr<Operation> NewOperation(const std::string& name, std::uint64_t sequence,
-                                          std::shared_ptr<void> keepalive);
-  std::shared_ptr<Operation> FailedOperation(const std::string& name, std::uint64_t sequence,
+  std::shared_ptr<Operation> FailedOperation(std::string_view name, std::uint64_t sequence,
                                              const Status& status);
   void AddDependencies(Attached& attached, int lane, Task* task) const;
   std::shared_ptr<Operation> Transfer(const char* name, Block data, DataType dtype, int peer,
@@ -103,6 +102,8 @@ class CommunicatorImpl final : public Communicator,
   std::atomic<std::thread::id> attaching_by_{};
 
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
+  /// attached_, from the first collective until Shutdown, whoever holds this lock needs no other.
+  std::shared_ptr<Attached> ready_;                    // Guarded by submit_mutex_.
   std::vector<std::shared_ptr<Operation>> transfers_;  // Guarded by submit_mutex_.
   std::atomic<std::uint64_t> transfer_sequence_{0};    // Raised under submit_mutex_.
 

@@ -26,31 +26,35 @@ Lane::Lane(GroupContext& context, int number, const Clock& clock)
       execution_(context.transport(), number),
       wait_(clock, context.oversubscribed()) {}
 
-bool Lane::TakeOrQueue(const std::shared_ptr<Task>& task, bool may_take) {
+bool Lane::Take(Task& task) {
   const std::lock_guard lock(mutex_);
-  if (may_take && taken_ == nullptr && queue_.empty() && Ready(*task)) {
-    taken_ = task;
-    taken_by_ = std::this_thread::get_id();
-    return true;
-  }
-  queue_.push_back(task);
-  return false;
+  if (taken_ != nullptr || !queue_.empty() || !Ready(task)) return false;
+  taken_ = &task;
+  taken_by_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  unfinished_.fetch_add(1, std::memory_order_seq_cst);
+  return true;
 }
 
-bool Lane::Run(const std::shared_ptr<Task>& task) {
+void Lane::Queue(std::shared_ptr<Task> task) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(task));
+  unfinished_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+bool Lane::Run(Task& task) {
   Status outcome;
   wait_.Reset();
   std::uint64_t seen = execution_.progress();
-  while (!Advance(*task, &outcome)) {
+  while (!Advance(task, &outcome)) {
     if (execution_.progress() != seen) {
       seen = execution_.progress();
       wait_.Reset();
       continue;
     }
     if (wait_.PollAgain()) continue;
-    if (GiveUp(*task, &outcome)) break;
+    if (GiveUp(task, &outcome)) break;
     if (Interrupted()) {
-      FailWith(*task, StatusCode::kAborted, context_.rank(),
+      FailWith(task, StatusCode::kAborted, context_.rank(),
                context_.transport().DescribePeer(context_.rank()) +
                    " was interrupted by a signal; see that process's own output, "
                    "restart the job from its last checkpoint",
@@ -59,19 +63,20 @@ bool Lane::Run(const std::shared_ptr<Task>& task) {
       break;
     }
     const std::uint32_t ticket = context_.doorbell().Arm();
-    const bool done = Advance(*task, &outcome);
+    const bool done = Advance(task, &outcome);
     if (done || execution_.progress() != seen) {
       context_.doorbell().Disarm();
       if (done) break;
       continue;
     }
-    context_.doorbell().Sleep(ticket,
-                              std::min(task->deadline, clock_.Now() + context_.max_sleep()));
+    context_.doorbell().Sleep(ticket, std::min(task.deadline, clock_.Now() + context_.max_sleep()));
   }
-  Finish(*task, std::move(outcome));
+  Count(task, outcome);
+  task.operation->CompleteUnseen(std::move(outcome));
   const std::lock_guard lock(mutex_);
   taken_ = nullptr;
-  taken_by_ = {};
+  taken_by_.store({}, std::memory_order_relaxed);
+  unfinished_.fetch_sub(1, std::memory_order_seq_cst);
   return !queue_.empty();
 }
 
@@ -98,10 +103,12 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
       return result;
     }
     result.progressed = true;
-    Finish(*task, std::move(outcome));
+    Count(*task, outcome);
+    task->operation->Complete(std::move(outcome));
     finished->push_back(task->operation);
     const std::lock_guard lock(mutex_);
     queue_.pop_front();
+    unfinished_.fetch_sub(1, std::memory_order_seq_cst);
   }
 }
 
@@ -117,15 +124,10 @@ void Lane::CollectUnfinished(const Requests* requests,
     return false;
   };
   const std::lock_guard lock(mutex_);
-  if (taken_ != nullptr && taken_by_ != std::this_thread::get_id() && touches(*taken_))
+  if (taken_ != nullptr && !TakenByThisThread() && touches(*taken_))
     operations->push_back(taken_->operation);
   for (const std::shared_ptr<Task>& task : queue_)
     if (touches(*task)) operations->push_back(task->operation);
-}
-
-bool Lane::TakenByThisThread() {
-  const std::lock_guard lock(mutex_);
-  return taken_by_ == std::this_thread::get_id();
 }
 
 bool Lane::Ready(const Task& task) {
@@ -231,19 +233,18 @@ bool Lane::FailWith(Task& task, StatusCode code, int culprit, const std::string&
   return true;
 }
 
-void Lane::Finish(Task& task, Status outcome) {
+void Lane::Count(const Task& task, const Status& outcome) {
   std::uint64_t bytes = 0;
   for (const PreparedCall& call : task.calls) bytes += call.output_bytes;
-  GroupStatistics& statistics = context_.statistics();
-  statistics.Count(task.operation->name(), task.calls.size(), bytes, clock_.Now() - task.begun,
-                   !outcome.ok() || task.refusal);
-  statistics.CountSharedMemory(execution_.bytes_from_peers() - counted_bytes_,
-                               execution_.resident_bytes() - counted_resident_,
-                               execution_.single_copy_bytes() - counted_single_copy_);
-  counted_bytes_ = execution_.bytes_from_peers();
-  counted_resident_ = execution_.resident_bytes();
-  counted_single_copy_ = execution_.single_copy_bytes();
-  task.operation->Complete(std::move(outcome));
+  const GroupStatistics::SharedMemory read = {.bytes = execution_.bytes_from_peers(),
+                                              .resident = execution_.resident_bytes(),
+                                              .single_copy = execution_.single_copy_bytes()};
+  context_.statistics().Count(task.operation->name(), task.calls.size(), bytes,
+                              clock_.Now() - task.begun, !outcome.ok() || task.refusal,
+                              {.bytes = read.bytes - counted_.bytes,
+                               .resident = read.resident - counted_.resident,
+                               .single_copy = read.single_copy - counted_.single_copy});
+  counted_ = read;
 }
 
 std::string Lane::Describe(const Task& task) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "collectives/operation.h"
 #include "collectives/prepared_call.h"
 #include "collectives/requests.h"
+#include "collectives/statistics.h"
 #include "common/clock.h"
 #include "common/inline_vector.h"
 
@@ -50,11 +52,13 @@ class Lane {
  public:
   Lane(GroupContext& context, int number, const Clock& clock);
 
-  /// Takes `task` for the calling thread, which must then call Run, if nothing is ahead of it;
-  /// otherwise queues it for Drive and returns false.
-  bool TakeOrQueue(const std::shared_ptr<Task>& task, bool may_take);
+  /// Takes `task` for the calling thread, which must then call Run, if nothing is ahead of it.
+  /// Nobody else may hold or be given its operation before that is done.
+  bool Take(Task& task);
+  /// Queues `task` for Drive.
+  void Queue(std::shared_ptr<Task> task);
   /// Runs the task taken, blocking, to its end. Returns true when tasks were queued meanwhile.
-  bool Run(const std::shared_ptr<Task>& task);
+  bool Run(Task& task);
 
   /// Continues the first queued task as far as it goes without blocking. Finished operations have
   /// been completed and are handed over for reaping.
@@ -64,8 +68,14 @@ class Lane {
   /// the one that this very thread is running, if any.
   void CollectUnfinished(const Requests* requests,
                          std::vector<std::shared_ptr<Operation>>* operations);
+  /// Nothing is queued or being run. Sequentially consistent with Operation::done(): who completes
+  /// an operation of the other lane and then finds this one idle need not wake its driver, which
+  /// looks at what it waits for after it was queued here.
+  bool Idle() const { return unfinished_.load(std::memory_order_seq_cst) == 0; }
   /// True on a thread that is in the middle of Run: in a signal handler.
-  bool TakenByThisThread();
+  bool TakenByThisThread() const {
+    return taken_by_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
 
  private:
   bool Advance(Task& task, Status* outcome);
@@ -73,7 +83,7 @@ class Lane {
   bool TimeOut(Task& task, TimePoint now, Status* outcome);
   bool PeerLeft(Task& task, Status* outcome);
   bool FailWith(Task& task, StatusCode code, int culprit, const std::string& text, Status* outcome);
-  void Finish(Task& task, Status outcome);
+  void Count(const Task& task, const Status& outcome);
   static bool Ready(const Task& task);
   std::string Describe(const Task& task) const;
 
@@ -83,15 +93,14 @@ class Lane {
   Execution execution_;
   AdaptiveWait wait_;
   std::vector<int> awaited_;
-  std::uint64_t counted_bytes_ = 0;
-  std::uint64_t counted_resident_ = 0;
-  std::uint64_t counted_single_copy_ = 0;
+  GroupStatistics::SharedMemory counted_;
   TimePoint unexplained_since_ = kNoDeadline;  ///< See Disagreement; kNoDeadline: nothing is.
 
   std::mutex mutex_;
-  std::thread::id taken_by_;                 // Guarded: who runs taken_.
-  std::shared_ptr<Task> taken_;              // Guarded: being run by its caller.
+  std::atomic<std::thread::id> taken_by_{};  // Written under mutex_: who runs taken_.
+  Task* taken_ = nullptr;                    // Guarded: being run by its caller, who keeps it.
   std::deque<std::shared_ptr<Task>> queue_;  // Guarded.
+  std::atomic<int> unfinished_{0};           // Written under mutex_: tasks taken or queued.
 };
 
 }  // namespace tidegate

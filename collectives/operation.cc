@@ -8,6 +8,7 @@
 #include "collectives/interrupt.h"
 #include "collectives/process_runtime.h"
 #include "collectives/reaper.h"
+#include "common/check.h"
 #include "common/futex.h"
 #include "common/units.h"
 
@@ -20,15 +21,22 @@ constexpr Nanoseconds kSlice = std::chrono::milliseconds(100);
 
 }  // namespace
 
-Operation::Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive,
-                     std::weak_ptr<Communicator> group)
-    : name_(std::move(name)),
-      sequence_(sequence),
-      generation_(ForkGeneration()),
-      group_(std::move(group)),
-      keepalive_(std::move(keepalive)) {}
+Operation::Operation(std::string_view name, std::uint64_t sequence)
+    : name_(name), sequence_(sequence), generation_(ForkGeneration()) {}
+
+void Operation::Hold(std::shared_ptr<void> keepalive, std::weak_ptr<Communicator> group) {
+  holds_ = true;
+  keepalive_ = std::move(keepalive);
+  group_ = std::move(group);
+}
 
 Status Operation::Wait(Nanoseconds timeout) {
+  if (!done()) TIDEGATE_RETURN_IF_ERROR(AwaitDone(timeout));
+  DropBuffers();
+  return status_;
+}
+
+Status Operation::AwaitDone(Nanoseconds timeout) {
   const Clock& clock = SteadyClock();
   const TimePoint deadline = DeadlineAfter(clock.Now(), timeout);
   for (int i = 0; i < kSpins && !done(); ++i) std::atomic_signal_fence(std::memory_order_acquire);
@@ -52,9 +60,7 @@ Status Operation::Wait(Nanoseconds timeout) {
     state_.compare_exchange_strong(pending, kAwaited, std::memory_order_relaxed);
     FutexWait(state_, kAwaited, std::min(deadline, now + kSlice));
   }
-  const std::lock_guard lock(keepalive_mutex_);
-  keepalive_.reset();
-  return status_;
+  return Status();
 }
 
 void Operation::OnDone(std::function<void()> callback) {
@@ -69,13 +75,15 @@ void Operation::OnDone(std::function<void()> callback) {
 }
 
 void Operation::Complete(Status status) {
-  std::uint32_t before = kPending;
-  {
-    const std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    before = state_.exchange(kDone, std::memory_order_acq_rel);
-  }
-  if (before == kAwaited) FutexWakeAll(state_);
+  status_ = std::move(status);
+  // Sequentially consistent: see Lane::Idle.
+  if (state_.exchange(kDone, std::memory_order_seq_cst) == kAwaited) FutexWakeAll(state_);
+}
+
+void Operation::CompleteUnseen(Status status) {
+  TIDEGATE_CHECK(!holds_);
+  handed_over_ = true;
+  Complete(std::move(status));
 }
 
 bool Operation::HandOver() {
@@ -85,7 +93,7 @@ bool Operation::HandOver() {
 }
 
 void Operation::Reap() {
-  HandOver();
+  static_cast<void>(HandOver());
   RunCallback();
   DropBuffers();
 }
@@ -101,6 +109,7 @@ void Operation::RunCallback() {
 }
 
 void Operation::DropBuffers() {
+  if (!holds_) return;
   const std::lock_guard lock(keepalive_mutex_);
   keepalive_.reset();
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "collectives/executor/request.h"
 #include "common/clock.h"
@@ -27,9 +27,12 @@ inline constexpr int kAnySource = -1;
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  /// `group`, which may be gone, is aborted when a signal interrupts a waiter.
-  Operation(std::string name, std::uint64_t sequence, std::shared_ptr<void> keepalive,
-            std::weak_ptr<Communicator> group);
+  /// One that its maker runs, and completes by CompleteUnseen, before a user sees it.
+  Operation(std::string_view name, std::uint64_t sequence);
+
+  /// Before others see it: what to hold until it is done, and the group that is aborted, if it is
+  /// still there, when a signal interrupts a waiter.
+  void Hold(std::shared_ptr<void> keepalive, std::weak_ptr<Communicator> group);
 
   /// Collective name as c10d spells it, "send" or "recv".
   const std::string& name() const { return name_; }
@@ -41,7 +44,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   /// For the driver, before Complete.
   void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
 
-  bool done() const { return state_.load(std::memory_order_acquire) == kDone; }
+  bool done() const { return state_.load(std::memory_order_seq_cst) == kDone; }
   /// The outcome. REQUIRES: done().
   const Status& status() const { return status_; }
 
@@ -57,6 +60,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   /// For the driver: publishes the outcome and wakes waiters; drops nothing and runs nothing.
   void Complete(Status status);
+  /// Complete and Reap at once, without a lock, of an operation that holds nothing and that nobody
+  /// can have given a callback.
+  void CompleteUnseen(Status status);
   /// For the reaper, which runs the callback from now on: whether there is one. REQUIRES: done().
   bool HandOver();
   /// The callback, as Reaper::CallbackHere() numbers it, in which OnDone was called; 0: in none.
@@ -68,14 +74,16 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void DropBuffers();
 
  private:
+  Status AwaitDone(Nanoseconds timeout);
   void RunCallback();
 
   enum : std::uint32_t { kPending = 0, kAwaited = 1, kDone = 2 };  ///< kAwaited: by a sleeper.
 
   const std::string name_;
   const std::uint64_t sequence_;
-  const std::uint64_t generation_;  ///< ForkGeneration() of the process that drives it.
-  const std::weak_ptr<Communicator> group_;
+  const std::uint64_t generation_;     ///< ForkGeneration() of the process that drives it.
+  bool holds_ = false;                 ///< Whether Hold was called; constant once others see it.
+  std::weak_ptr<Communicator> group_;  // Constant once others see it.
   Status status_;  // Written before state_ becomes kDone (release), read after (acquire).
   std::atomic<std::uint32_t> state_{kPending};
   std::atomic<int> source_{-1};

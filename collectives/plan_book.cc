@@ -20,6 +20,16 @@ Result<const Schedule*> PlanBook::For(const CollectiveRequest& request) {
       // hold.
       .in_one_pass = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype),
       .uneven = request.collective == Collective::kAllToAll && !request.even};
+  Known& known =
+      known_[(asked.bytes / 64 + static_cast<std::size_t>(asked.collective)) % known_.size()];
+  if (known.schedule != nullptr && known.asked == asked) return known.schedule;
+  const Result<const Schedule*> schedule = Choose(request, asked);
+  if (schedule.ok()) known = {asked, schedule.value()};
+  return schedule;
+}
+
+Result<const Schedule*> PlanBook::Choose(const CollectiveRequest& request,
+                                         const PlanRequest& asked) {
   const Result<const Algorithm*> algorithm = choice_.choose(asked);
   if (!algorithm.ok()) return algorithm.status();
   std::unique_ptr<Schedule>& schedule =

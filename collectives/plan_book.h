@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -24,9 +25,18 @@ class PlanBook {
  private:
   using Key = std::tuple<Collective, int, const Algorithm*>;
 
+  /// A choice made before.
+  struct Known {
+    PlanRequest asked;
+    const Schedule* schedule = nullptr;
+  };
+
+  Result<const Schedule*> Choose(const CollectiveRequest& request, const PlanRequest& asked);
+
   const PlanChoice choice_;
   const int rank_;
   std::map<Key, std::unique_ptr<Schedule>> schedules_;
+  std::array<Known, 16> known_;  ///< By a hash of what was asked: the latest.
 };
 
 }  // namespace tidegate

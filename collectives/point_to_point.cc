@@ -236,7 +236,7 @@ bool PointToPoint::StreamIn(int rank, Peer& peer, FinishedOperations* finished) 
     if (header.bytes > 0)
       std::memcpy(receive.data.data + receive.received, channel.pieces[slot], header.bytes);
     receive.received += header.bytes;
-    context_.statistics().CountSharedMemory(header.bytes);
+    context_.statistics().CountRead(header.bytes);
     channel.pieces_read.store(++read, std::memory_order_release);
     if (receive.received < receive.data.bytes) continue;
     receive.operation->set_source(rank);
@@ -308,7 +308,7 @@ void PointToPoint::FailAll(FinishedOperations* finished) {
 
 void PointToPoint::Finish(const Transfer& transfer, Status status, FinishedOperations* finished) {
   context_.statistics().Count(transfer.operation->name(), 1, transfer.data.bytes,
-                              clock_.Now() - transfer.begun, !status.ok());
+                              clock_.Now() - transfer.begun, !status.ok(), {});
   {
     const std::lock_guard lock(mutex_);
     --unfinished_;

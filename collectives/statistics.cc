@@ -38,10 +38,13 @@ std::string Seconds(std::uint64_t nanoseconds) {
 
 }  // namespace
 
-void GroupStatistics::Count(const std::string& operation, std::uint64_t calls, std::uint64_t bytes,
-                            Nanoseconds duration, bool failed) {
+void GroupStatistics::Count(std::string_view operation, std::uint64_t calls, std::uint64_t bytes,
+                            Nanoseconds duration, bool failed, const SharedMemory& read) {
   const std::lock_guard lock(mutex_);
-  Operation& counters = operations_[operation];
+  auto found = operations_.find(operation);
+  if (found == operations_.end())
+    found = operations_.emplace(std::string(operation), Operation()).first;
+  Operation& counters = found->second;
   counters.calls += calls;
   counters.nanoseconds += static_cast<std::uint64_t>(duration.count());
   if (failed) {
@@ -49,14 +52,14 @@ void GroupStatistics::Count(const std::string& operation, std::uint64_t calls, s
   } else {
     counters.bytes += bytes;
   }
+  read_.bytes += read.bytes;
+  read_.resident += read.resident;
+  read_.single_copy += read.single_copy;
 }
 
-void GroupStatistics::CountSharedMemory(std::uint64_t bytes, std::uint64_t resident,
-                                        std::uint64_t single_copy) {
+void GroupStatistics::CountRead(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  shared_memory_bytes_ += bytes;
-  resident_bytes_ += resident;
-  single_copy_bytes_ += single_copy;
+  read_.bytes += bytes;
 }
 
 StatisticsRegistry& StatisticsRegistry::Process() {
@@ -87,9 +90,9 @@ std::string StatisticsRegistry::ToJson() {
   std::string groups;
   for (const auto& [name, group] : groups_) {
     const std::lock_guard group_lock(group->mutex_);
-    shared_memory_bytes += group->shared_memory_bytes_;
-    resident_bytes += group->resident_bytes_;
-    single_copy_bytes += group->single_copy_bytes_;
+    shared_memory_bytes += group->read_.bytes;
+    resident_bytes += group->read_.resident;
+    single_copy_bytes += group->read_.single_copy;
     std::string ranks;
     for (const std::int64_t rank : group->ranks_)
       ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);

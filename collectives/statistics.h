@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -15,13 +17,18 @@ namespace tidegate {
 /// Counters of one group. Thread-safe.
 class GroupStatistics {
  public:
-  /// Counts one finished operation.
-  void Count(const std::string& operation, std::uint64_t calls, std::uint64_t bytes,
-             Nanoseconds duration, bool failed);
-  /// Counts bytes read from peers of this node, `resident` of them from their tensors in shared
-  /// memory, `single_copy` from those in the memory of their processes.
-  void CountSharedMemory(std::uint64_t bytes, std::uint64_t resident = 0,
-                         std::uint64_t single_copy = 0);
+  /// Bytes read from peers of this node.
+  struct SharedMemory {
+    std::uint64_t bytes = 0;
+    std::uint64_t resident = 0;     ///< Of these, from their tensors in shared memory.
+    std::uint64_t single_copy = 0;  ///< Of these, from those in the memory of their processes.
+  };
+
+  /// Counts one finished operation, and what was read in it.
+  void Count(std::string_view operation, std::uint64_t calls, std::uint64_t bytes,
+             Nanoseconds duration, bool failed, const SharedMemory& read);
+  /// Counts bytes that an operation still to finish has read.
+  void CountRead(std::uint64_t bytes);
 
  private:
   friend class StatisticsRegistry;
@@ -33,10 +40,8 @@ class GroupStatistics {
   };
   std::mutex mutex_;
   std::vector<std::int64_t> ranks_;  // Guarded, as the rest.
-  std::map<std::string, Operation> operations_;
-  std::uint64_t shared_memory_bytes_ = 0;
-  std::uint64_t resident_bytes_ = 0;
-  std::uint64_t single_copy_bytes_ = 0;
+  std::map<std::string, Operation, std::less<>> operations_;
+  SharedMemory read_;
 };
 
 /// The statistics of every group the process ever had, by name; a name used again goes on counting.

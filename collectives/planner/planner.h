@@ -32,6 +32,8 @@ struct PlanRequest {
   /// all_to_all: blocks may be of different sizes, or nothing that all ranks know says that they
   /// are not, so that plans which need equal ones will not do.
   bool uneven = false;
+
+  bool operator==(const PlanRequest&) const = default;
 };
 
 /// An algorithm that could serve a request.

@@ -18,8 +18,7 @@ namespace tidegate {
 namespace {
 
 std::shared_ptr<Operation> Done(std::function<void()> callback) {
-  auto operation =
-      std::make_shared<Operation>("all_reduce", 1, nullptr, std::weak_ptr<Communicator>());
+  auto operation = std::make_shared<Operation>("all_reduce", 1);
   operation->OnDone(std::move(callback));
   operation->Complete(Status());
   return operation;
@@ -102,9 +101,9 @@ TEST(ReaperTest, WhatHasNoCallbackWaitsForNone) {
   std::promise<void> seen;
   Reaper reaper(std::chrono::hours(1));
   AddOne(&reaper, Done([&] { seen.get_future().wait(); }));
-  auto plain = std::make_shared<Operation>(
-      "all_reduce", 2, std::shared_ptr<void>(nullptr, [&](void*) { dropped.set_value(); }),
-      std::weak_ptr<Communicator>());
+  auto plain = std::make_shared<Operation>("all_reduce", 2);
+  plain->Hold(std::shared_ptr<void>(nullptr, [&](void*) { dropped.set_value(); }),
+              std::weak_ptr<Communicator>());
   plain->Complete(Status());
   AddOne(&reaper, std::move(plain));
   dropped.get_future().wait();
