@@ -204,7 +204,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
-  fingerprint.plan = HashText(schedule.name);
+  fingerprint.plan = static_cast<std::uint32_t>(HashText(schedule.name));
   fingerprint.collective = request.collective;
   fingerprint.dtype = request.dtype;
   fingerprint.root = IsRooted(request.collective) ? request.root : -1;

@@ -36,10 +36,9 @@ bool Execution::CheckArrivals(Status* mismatch) {
       if (!transport_.HasArrived(lane_, arrival_cursor_, index_)) return false;
       // Calls of different numbers never match; what to say about them takes a look at the other
       // lane, which FindDisagreement takes.
-      if (transport_.ArrivalOf(lane_, arrival_cursor_, index_).sequence !=
-          call_.fingerprint.sequence)
-        return false;
-      *mismatch = CompareWith(arrival_cursor_);
+      const Fingerprint theirs = transport_.ArrivalOf(lane_, arrival_cursor_, index_);
+      if (theirs.sequence != call_.fingerprint.sequence) return false;
+      *mismatch = CompareWith(arrival_cursor_, theirs);
       if (!mismatch->ok()) return false;
     }
     ++arrival_cursor_;
@@ -71,11 +70,11 @@ Status Execution::CompareSplit(int from, int to) const {
                     Describe(call_.fingerprint));
 }
 
-Status Execution::CompareWith(int peer) {
-  const Fingerprint theirs = transport_.ArrivalOf(lane_, peer, index_);
+Status Execution::CompareWith(int peer, const Fingerprint& theirs) {
   if (theirs.refused != 0 || !Matches(call_.fingerprint, theirs))
     return DifferentCalls(peer, theirs, call_.fingerprint);
   factors_[static_cast<std::size_t>(peer)] = theirs.factor;
+  ahead_[static_cast<std::size_t>(peer)] = theirs.ahead;
   return NoteInputs(peer, theirs);
 }
 

@@ -25,7 +25,8 @@ Execution::Execution(Transport& transport, int lane)
       lane_(lane),
       rank_(transport.rank()),
       inputs_of_(static_cast<std::size_t>(transport.ranks())),
-      factors_(static_cast<std::size_t>(transport.ranks()), 1.0) {}
+      factors_(static_cast<std::size_t>(transport.ranks()), 1.0),
+      ahead_(static_cast<std::size_t>(transport.ranks())) {}
 
 Status Execution::Start(const Invocation& invocation) {
   TIDEGATE_CHECK(!running_ && !refused_);
@@ -104,6 +105,8 @@ void Execution::RunAhead() {
     const std::int64_t chunk = ChunkOf(step);
     if (!Exists(step, chunk)) continue;
     if (NeedsArrivals(step, chunk) || !RunStep(step, chunk)) return;
+    if (step.kind == StepKind::kSignal && chunk == 0 && step.mark < kAheadMarks)
+      call_.fingerprint.ahead |= static_cast<std::uint16_t>(1U << step.mark);
     ++progress_;
   }
 }
@@ -234,14 +237,18 @@ bool Execution::RunStep(const Step& step, std::int64_t chunk) {
 bool Execution::WaitSatisfied(const Step& step, std::int64_t chunk) {
   const std::int64_t target = chunk + step.wait_offset;
   if (target < 0) return true;
-  const std::uint64_t word = WordFor(target);
-  if (step.peer != kAllPeers) return transport_.HasReached(lane_, step.peer, step.mark, word);
-  for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_) {
-    if (wait_cursor_ == rank_) continue;
-    if (!transport_.HasReached(lane_, wait_cursor_, step.mark, word)) return false;
-  }
+  if (step.peer != kAllPeers) return HasReached(step.peer, step.mark, target);
+  for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_)
+    if (wait_cursor_ != rank_ && !HasReached(wait_cursor_, step.mark, target)) return false;
   wait_cursor_ = 0;
   return true;
+}
+
+/// REQUIRES: the peer has arrived.
+bool Execution::HasReached(int peer, Mark mark, std::int64_t chunk) {
+  const unsigned ahead = ahead_[static_cast<std::size_t>(peer)];
+  if (chunk == 0 && mark < kAheadMarks && (ahead >> mark & 1U) != 0) return true;
+  return transport_.HasReached(lane_, peer, mark, WordFor(chunk));
 }
 
 bool Execution::Move(const Step& step, std::int64_t chunk) {

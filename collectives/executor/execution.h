@@ -104,7 +104,7 @@ class Execution {
   };
 
   bool CheckArrivals(Status* mismatch);
-  Status CompareWith(int peer);
+  Status CompareWith(int peer, const Fingerprint& theirs);
   Status CompareSplits();
   Status CompareSplit(int from, int to) const;
   Status DifferentCalls(int peer, const Fingerprint& theirs, const Fingerprint& ours) const;
@@ -114,6 +114,7 @@ class Execution {
   bool RunStep(const Step& step, std::int64_t chunk);
   void WakeIfPublished();
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
+  bool HasReached(int peer, Mark mark, std::int64_t chunk);
   bool Move(const Step& step, std::int64_t chunk);
   bool Reduce(const Step& step, std::int64_t chunk);
   std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
@@ -177,6 +178,7 @@ class Execution {
   std::vector<std::size_t> input_starts_;  ///< Of each block of a peer's inputs, and their end.
   std::vector<std::size_t> extents_;       ///< By step: bytes of the longest block of its extent.
   std::vector<double> factors_;            ///< By rank, as the calls say.
+  std::vector<std::uint16_t> ahead_;       ///< By rank: Fingerprint::ahead.
   std::vector<double> terms_;              ///< By operand of the step that runs.
   std::vector<const std::byte*> sources_;
   std::unique_ptr<std::byte[]> fetched_inputs_;  ///< What a reduction has fetched of a chunk.

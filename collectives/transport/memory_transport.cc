@@ -94,21 +94,21 @@ PairChannel& MemoryTransport::Pair(int from, int to) {
 
 void MemoryTransport::Arrive(int lane, std::uint64_t index, const Fingerprint& fingerprint,
                              std::span<const std::uint64_t> splits) {
-  LaneWords& words = Words(lane, rank_);
-  StoreFingerprint(words.arrivals[index % 2], fingerprint);
+  SharedArrival& arrival = Words(lane, rank_).arrivals[index % 2];
+  StoreFingerprint(arrival.fingerprint, fingerprint);
   if (!splits.empty()) {
     TIDEGATE_CHECK(splits.size() == 2 * static_cast<std::size_t>(layout_.ranks));
     std::memcpy(base_ + layout_.SplitsAt(lane, rank_, index), splits.data(), splits.size_bytes());
   }
-  words.arrived.store(index, std::memory_order_release);
+  arrival.index.store(index, std::memory_order_release);
 }
 
 bool MemoryTransport::HasArrived(int lane, int peer, std::uint64_t index) {
-  return Words(lane, peer).arrived.load(std::memory_order_acquire) >= index;
+  return Words(lane, peer).arrivals[index % 2].index.load(std::memory_order_acquire) >= index;
 }
 
 Fingerprint MemoryTransport::ArrivalOf(int lane, int peer, std::uint64_t index) {
-  return LoadFingerprint(Words(lane, peer).arrivals[index % 2]);
+  return LoadFingerprint(Words(lane, peer).arrivals[index % 2].fingerprint);
 }
 
 std::uint64_t MemoryTransport::SplitOf(int lane, int rank, std::uint64_t index, int position) {
@@ -121,13 +121,16 @@ std::uint64_t MemoryTransport::SplitOf(int lane, int rank, std::uint64_t index, 
 }
 
 bool MemoryTransport::LatestArrival(int lane, int peer, Fingerprint* fingerprint) {
-  const std::atomic<std::uint64_t>& arrived = Words(lane, peer).arrived;
-  const std::uint64_t index = arrived.load(std::memory_order_acquire);
+  const SharedArrival(&arrivals)[2] = Words(lane, peer).arrivals;
+  const std::uint64_t even = arrivals[0].index.load(std::memory_order_acquire);
+  const std::uint64_t odd = arrivals[1].index.load(std::memory_order_acquire);
+  const std::uint64_t index = std::max(even, odd);
   if (index == 0) return false;
   *fingerprint = ArrivalOf(lane, peer, index);
-  // The entry is rewritten at index + 2 only: what was read is whole unless the peer got that far.
+  // The entry is rewritten at index + 2, before its index is: what was read is whole unless the
+  // peer has come to index + 1.
   std::atomic_thread_fence(std::memory_order_acquire);
-  return arrived.load(std::memory_order_relaxed) == index;
+  return arrivals[(index + 1) % 2].index.load(std::memory_order_relaxed) < index;
 }
 
 void MemoryTransport::Signal(int lane, Mark mark, std::uint64_t word) {

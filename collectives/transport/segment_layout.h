@@ -18,7 +18,7 @@ namespace tidegate {
 /// The last three are page-aligned. A region is where a rank's own tensors may lie.
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 6;
+inline constexpr std::uint32_t kSegmentVersion = 7;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
@@ -59,6 +59,13 @@ struct SharedFingerprint {
 };
 static_assert(sizeof(Fingerprint) % sizeof(std::uint64_t) == 0);
 
+/// An arrival at an operation: one line, so that who sees it has it all.
+struct SharedArrival {
+  alignas(64) std::atomic<std::uint64_t> index;  ///< Release; pairs with the acquire in HasArrived.
+  SharedFingerprint fingerprint;
+};
+static_assert(sizeof(SharedArrival) == 64);
+
 /// A PendingWait, for diagnosis: its parts may be of different waits while its rank gets on.
 struct SharedWait {
   std::atomic<std::uint64_t> index;
@@ -69,15 +76,13 @@ struct SharedWait {
 
 /// Progress of one rank in one lane.
 struct LaneWords {
-  /// Index of the latest arrival (release; pairs with the acquire in HasArrived).
-  alignas(64) std::atomic<std::uint64_t> arrived;
-  /// Even marks say that something is there, odd ones that it has been read: those who poll the one
-  /// are not disturbed by the other. What most schedules use shares the line of the arrival.
-  std::atomic<std::uint64_t> even_marks[kMaxMarks / 2 + 1];  ///< The last is kDoneMark.
-  alignas(64) std::atomic<std::uint64_t> odd_marks[kMaxMarks / 2];
   /// Arrival i lies in entry i % 2. A rank can be at most one operation ahead of a peer that still
   /// reads, because completing an operation takes every peer's arrival at it.
-  alignas(64) SharedFingerprint arrivals[2];
+  SharedArrival arrivals[2];
+  /// Even marks say that something is there, odd ones that it has been read: those who poll the one
+  /// are not disturbed by the other.
+  alignas(64) std::atomic<std::uint64_t> even_marks[kMaxMarks / 2 + 1];  ///< The last: kDoneMark.
+  alignas(64) std::atomic<std::uint64_t> odd_marks[kMaxMarks / 2];
   SharedWait wait;
 
   std::atomic<std::uint64_t>& Of(Mark mark) {

@@ -24,31 +24,36 @@ inline constexpr Mark kDoneMark = kMaxMarks;
 
 /// Where peers read the inputs of a rank. So wide that Fingerprint, which travels as words, has no
 /// padding.
-enum class InputsIn : std::uint64_t {
+enum class InputsIn : std::uint16_t {
   kStage = 0,    ///< In its stage, chunk by chunk.
   kRegion = 1,   ///< Where they lie, in its region.
   kProcess = 2,  ///< Where they lie, in the memory of its process (Transport::ReadMemory).
 };
 
 /// What a rank says about a call when it arrives at it; compared by every rank with its own before
-/// a byte of any output is written. Plain data: lies in memory shared between processes.
+/// a byte of any output is written. Plain data: lies in memory shared between processes, in one
+/// cache line with the number of the arrival.
 struct Fingerprint {
   std::uint64_t sequence = 0;  ///< Group-wide number of the call, from 1.
   std::uint64_t elements =
       0;  ///< Of the whole collective, as c10d counts them; 0 where ranks may differ.
   std::uint64_t layout = 0;  ///< Hash of the block sizes that all ranks must agree on.
-  std::uint64_t plan = 0;    ///< Hash of the name of the algorithm that the rank is about to run.
   double factor = 1.0;       ///< PREMUL_SUM factor of this rank; ranks may differ.
+  /// Where this rank's inputs begin, one behind the other: an offset into its region or an address
+  /// in its process; of kStage nothing.
+  std::uint64_t inputs_at = 0;
+  std::uint32_t plan = 0;  ///< Hash of the name of the algorithm that the rank is about to run.
+  std::int32_t root = -1;
   Collective collective = Collective::kBarrier;
   DataType dtype = DataType::kUint8;
   ReduceOp reduce_op = ReduceOp::kNone;
   std::uint8_t refused = 0;  ///< 1: this rank's own call was wrong; it will not take part.
-  std::int32_t root = -1;
   InputsIn inputs_in = InputsIn::kStage;  ///< Ranks may differ, as in inputs_at.
-  /// Where this rank's inputs begin, one behind the other: an offset into its region or an address
-  /// in its process; of kStage nothing.
-  std::uint64_t inputs_at = 0;
+  /// A bit for each of the first marks: that it was signalled for chunk 0 before the arrival, so
+  /// that who waits for it need not fetch the line of its word. Ranks may differ.
+  std::uint16_t ahead = 0;
 };
+inline constexpr int kAheadMarks = 16;
 
 /// True when two ranks made the same call.
 bool Matches(const Fingerprint& a, const Fingerprint& b);

@@ -48,9 +48,9 @@ TEST(FingerprintTest, IsDescribedAsTheCallWasMade) {
   EXPECT_EQ(Describe(AnyFingerprint()), "all_reduce(SUM, float32, 1024 elements) seq 7");
   EXPECT_EQ(Describe({.sequence = 3,
                       .elements = 5,
+                      .root = 2,
                       .collective = Collective::kBroadcast,
-                      .dtype = DataType::kInt64,
-                      .root = 2}),
+                      .dtype = DataType::kInt64}),
             "broadcast(int64, 5 elements, root 2) seq 3");
   EXPECT_EQ(
       Describe({.sequence = 4, .collective = Collective::kAllToAll, .dtype = DataType::kBFloat16}),
