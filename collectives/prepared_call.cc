@@ -14,6 +14,9 @@ namespace {
 /// Parts of a tensor start at multiples of this, so that kernels see aligned data where it was.
 constexpr std::size_t kPartAlignment = 64;
 
+/// A rank that has to pass its inputs through its stage all the same does so in chunks of this.
+constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
+
 /// Ranks differ legally in what they send.
 constexpr std::size_t kTypicalAllToAll = std::size_t{1} << 20;
 
@@ -201,6 +204,9 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.single_copy =
       ReadsAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
       call.output_bytes <= paths.single_copy_bytes / (Reduces(request.collective) ? 2 : 1);
+  // What is not reduced goes where it belongs at once: chunks would only be more system calls.
+  if (call.single_copy && !Reduces(request.collective))
+    call.chunk_bytes = std::max(call.chunk_bytes, kSingleCopyChunkBytes);
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
