@@ -13,7 +13,7 @@
 namespace tidegate {
 namespace {
 
-constexpr std::int64_t kFormat = 2;
+constexpr std::int64_t kFormat = 3;
 constexpr std::size_t kMostFileBytes = 1 << 16;
 
 }  // namespace

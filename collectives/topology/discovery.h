@@ -47,7 +47,7 @@ struct RankSite {
 struct MachineRates {
   double copy_Bps = 10e9;    ///< What one core copies.
   double memory_Bps = 50e9;  ///< Of a NUMA node's memory, reads and writes together.
-  double signal_s = 2e-7;    ///< Until a core that waits for a flag sees it.
+  double signal_s = 9e-7;    ///< Until a rank that waits for a signal goes on.
 
   bool operator==(const MachineRates&) const = default;
 };
