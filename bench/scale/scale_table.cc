@@ -2,7 +2,7 @@
 // ring, on clusters that nobody here has.
 //
 //   tidegate_scale [--only CLUSTER] [--coll COLLECTIVE] [--algo ALGORITHM,...]
-//                  [--from MIB] [--jitter SECONDS] [RANKS ...] > table.md
+//                  [--chunks N,...] [--from MIB] [--jitter SECONDS] [RANKS ...] > table.md
 //
 // All clusters, both collectives, the fastest algorithm and 1024, 16384 and 65536 ranks where
 // nothing is said.
@@ -158,18 +158,22 @@ struct Wanted {
   std::string cluster;
   std::string collective;
   std::string algorithms;  ///< By commas.
+  std::string chunks;      ///< By commas.
   std::uint64_t least_bytes = 0;
   double jitter_s = 0;  ///< Of column algorithms, which are then simulated rank by rank.
 };
+
+/// Whether `one` is in a list by commas; an empty one has all.
+bool IsListed(const std::string& list, const std::string& one) {
+  return list.empty() || ("," + list + ",").find("," + one + ",") != std::string::npos;
+}
 
 /// The fastest of all algorithms and chunkings that are tried.
 std::vector<Run> Best(Bench& bench, Collective collective, std::uint64_t bytes, int ranks,
                       int actors, const Wanted& wanted) {
   std::vector<Run> best;
   const auto attempt = [&](const char* name, int chunks) {
-    const std::string listed = "," + wanted.algorithms + ",";
-    if (wanted.algorithms.empty() ||
-        listed.find("," + std::string(name) + ",") != std::string::npos)
+    if (IsListed(wanted.algorithms, name) && IsListed(wanted.chunks, std::to_string(chunks)))
       bench.Try(collective, name, bytes, chunks, best);
   };
   for (const char* name :
@@ -235,6 +239,8 @@ int main(int argc, char** argv) {
       wanted.collective = argv[++i];
     } else if (argument == "--algo" && i + 1 < argc) {
       wanted.algorithms = argv[++i];
+    } else if (argument == "--chunks" && i + 1 < argc) {
+      wanted.chunks = argv[++i];
     } else if (argument == "--from" && i + 1 < argc) {
       wanted.least_bytes = std::strtoull(argv[++i], nullptr, 10) * tidegate::scale::kMiB;
     } else if (argument == "--jitter" && i + 1 < argc) {

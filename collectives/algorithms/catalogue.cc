@@ -114,11 +114,14 @@ Exchange SegmentedFarFirstOfNodes(const Placement& placement, int rank) {
                                    placement.nodes_per_switch());
 }
 
-/// Times of a circle: each takes four progress words forwards, and backwards two and two more for
-/// each rank of the longer chain of readers. Fewer times, of more turns, backwards lose the nodes'
-/// step (docs/scale.md).
-constexpr int kCircleTimes = 127;
-constexpr int kCircleBackPairs = 640;
+/// Times of a circle: as many as there are turns among up to 8,192 nodes. Of turns that are taken
+/// together a rank hears when the last is done, and below switches loses step where that is too
+/// late to pass on what the first one brought (docs/scale.md).
+constexpr int kCircleTimes = 8191;
+/// Backwards a time takes a pair of progress words and one more for each rank of the longer chain
+/// of readers: 255 times of nodes of eight. Below one switch nothing is passed on between nodes,
+/// and half as many times are better: a short turn is over before a chain is.
+constexpr int kCircleBackPairs = 1280;
 /// The fewest of which a node of eight spares enough copies to keep its wire busy meanwhile.
 constexpr int kCircleReaders = 2;
 
@@ -126,22 +129,26 @@ int SwitchesOf(const Placement& placement) {
   return placement.nodes_per_switch() > 1 ? placement.nodes() / placement.nodes_per_switch() : 1;
 }
 
-/// Forwards a message is waited for eight turns after its sending, so that the next ones are on
-/// their way by then: at 400 GB/s some 2 MB.
+/// Forwards a message is waited for some turns after its sending, so that the next ones are on
+/// their way by then. Eight do at 400 GB/s from messages of 256 KB on; the more nodes, the shorter
+/// these are. What is passed on below a switch, half a round later, may not wait for more.
 Exchange CircleOfNodes(const Placement& placement, int rank) {
+  const int switches = SwitchesOf(placement);
   return CircleExchange(placement.node_of(rank), placement.nodes(),
-                        {.groups = SwitchesOf(placement),
+                        {.groups = switches,
                          .most_times = kCircleTimes,
-                         .wire_flight = 8,
+                         .wire_flight = switches > 1 ? 8 : std::max(8, placement.nodes() / 128),
                          .node_flight = 2});
 }
 
 Exchange BackCircleOfNodes(const Placement& placement, int rank) {
+  const int switches = SwitchesOf(placement);
   const int readers_deep =
       (placement.ranks_on_largest_node() - 1 + kCircleReaders - 1) / kCircleReaders;
-  return CircleExchange(placement.node_of(rank), placement.nodes(),
-                        {.groups = SwitchesOf(placement),
-                         .most_times = std::max(1, kCircleBackPairs / (1 + readers_deep) - 1)});
+  const int pairs = switches > 1 ? kCircleBackPairs : kCircleBackPairs / 2;
+  return CircleExchange(
+      placement.node_of(rank), placement.nodes(),
+      {.groups = switches, .most_times = std::max(1, pairs / (1 + readers_deep) - 1)});
 }
 
 std::vector<NamedAlgorithm> MakeAll() {
