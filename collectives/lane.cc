@@ -159,7 +159,8 @@ bool Lane::Advance(Task& task, Status* outcome) {
     }
     const Result<Execution::Outcome> advanced = execution_.Advance();
     if (!advanced.ok())
-      return FailWith(task, advanced.status().code(), -1, advanced.status().message(), outcome);
+      return FailWith(task, advanced.status().code(), execution_.culprit(),
+                      advanced.status().message(), outcome);
     if (advanced.value() == Execution::Outcome::kBlocked) return false;
   }
   *outcome = Status();

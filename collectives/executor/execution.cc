@@ -88,6 +88,7 @@ Status Execution::Start(const Invocation& invocation) {
   wait_cursor_ = 0;
   running_ = true;
   finishing_ = false;
+  lost_ = -1;
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
   OfferInputs();
   if (!arrivals_first_ && longest_ <= kRidingBytes) RunAhead();

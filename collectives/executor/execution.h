@@ -62,8 +62,11 @@ class Execution {
 
   enum class Outcome { kDone, kBlocked };
   /// Continues until done or until a peer must make progress first, at most `max_steps` steps.
-  /// After an error the lane is unusable.
+  /// After an error the lane is unusable, and culprit() says who caused it.
   Result<Outcome> Advance(int max_steps = 1 << 30);
+
+  /// After an error of Advance: the rank that caused it; -1 where no single rank did.
+  int culprit() const { return culprit_; }
 
   /// Takes an operation's place in the order without taking part: peers that made the call are told
   /// that this rank refused it. REQUIRES: MayArrive().
@@ -134,6 +137,7 @@ class Execution {
   PeerInput InputOf(const Slice& slice) const;
   bool Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
              std::size_t bytes);
+  void CannotFetch(int owner, const Status& read);
   bool PeersAreDone();
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
@@ -169,12 +173,14 @@ class Execution {
   int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
-  bool published_ = false;            ///< Something that peers may sleep for since the last Wake.
-  bool offers_inputs_ = false;        ///< Peers read this rank's inputs where they lie.
-  bool peer_offers_ = false;          ///< This rank reads some peer's.
-  bool finishing_ = false;            ///< All steps are run; peers may still read the inputs.
-  Status fetched_;                    ///< Why a peer's memory could not be read.
-  std::vector<PeerInput> inputs_of_;  ///< By rank: where a peer's inputs begin.
+  bool published_ = false;      ///< Something that peers may sleep for since the last Wake.
+  bool offers_inputs_ = false;  ///< Peers read this rank's inputs where they lie.
+  bool peer_offers_ = false;    ///< This rank reads some peer's.
+  bool finishing_ = false;      ///< All steps are run; peers may still read the inputs.
+  Status fetched_;              ///< Why a peer's memory could not be read.
+  int culprit_ = -1;
+  int lost_ = -1;  ///< A peer whose memory cannot be read because its process ends.
+  std::vector<PeerInput> inputs_of_;       ///< By rank: where a peer's inputs begin.
   std::vector<std::size_t> input_starts_;  ///< Of each block of a peer's inputs, and their end.
   std::vector<std::size_t> extents_;       ///< By step: bytes of the longest block of its extent.
   std::vector<double> factors_;            ///< By rank, as the calls say.

@@ -174,8 +174,8 @@ Execution::PeerInput Execution::InputOf(const Slice& slice) const {
   return input;
 }
 
-/// Copies what `slice` stands for from the memory of its owner's process. False: it ends, which
-/// whoever watches it will say, or (fetched_) that memory cannot be read.
+/// Copies what `slice` stands for from the memory of its owner's process. False: it ends (lost_),
+/// which whoever watches it says, or (fetched_) that memory cannot be read.
 bool Execution::Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
                       std::size_t bytes) {
   const std::uint64_t at = input.at + static_cast<std::uint64_t>(chunk) * chunk_bytes_;
@@ -186,12 +186,38 @@ bool Execution::Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, s
     return true;
   }
   // A rank that has given up its operation may have given up the tensor, too.
-  if (read.code() != StatusCode::kPeerLost && !transport_.failing())
-    fetched_ =
-        Status(read.code(), "rank " + std::to_string(rank_) + " in " + Describe(call_.fingerprint) +
-                                ": " + transport_.DescribePeer(slice.owner) + ": " +
-                                read.message() + "; set TIDEGATE_SINGLE_COPY_BYTES=0");
+  if (read.code() == StatusCode::kPeerLost) {
+    lost_ = slice.owner;
+  } else if (!transport_.failing()) {
+    CannotFetch(slice.owner, read);
+  }
   return false;
+}
+
+/// Says who is to blame that the memory of `owner`, whose process lives, was not read, and why that
+/// may be.
+void Execution::CannotFetch(int owner, const Status& read) {
+  std::string text = "rank " + std::to_string(rank_) + " cannot copy the tensor of " +
+                     transport_.DescribePeer(owner) + " in " + Describe(call_.fingerprint) + ": " +
+                     read.message() + "; ";
+  StatusCode code = StatusCode::kInternal;
+  switch (read.code()) {
+    case StatusCode::kInvalidArgument:
+      culprit_ = owner;
+      text += "rank " + std::to_string(owner) +
+              " unmapped that tensor before the call was done, is being killed for want of memory "
+              "(see dmesg), or has it from a device driver: keep tensors until their work is done, "
+              "or set TIDEGATE_SINGLE_COPY_BYTES=0";
+      break;
+    case StatusCode::kInternal:
+      culprit_ = rank_;
+      text += "keep the output of a call, which must be writable, until its work is done";
+      break;
+    default:
+      code = read.code();
+      text += "set TIDEGATE_SINGLE_COPY_BYTES=0";
+  }
+  fetched_ = Status(code, text);
 }
 
 /// All steps are run. Tells peers that their inputs have been read, and, if its own are read where

@@ -11,6 +11,12 @@ bool Execution::AwaitsPeers() const { return running_ || refused_; }
 PendingWait Execution::Pending() const {
   if (!AwaitsPeers()) return {};
   PendingWait wait{.index = index_};
+  if (running_ && lost_ >= 0) {
+    wait.word = ~std::uint64_t{0};  // It will not come.
+    wait.mark = kDoneMark;
+    wait.peer = lost_;
+    return wait;
+  }
   if (running_ && finishing_) {
     wait.word = WordFor(0);
     wait.mark = kDoneMark;

@@ -180,14 +180,14 @@ PendingWait MemoryTransport::WaitOf(int lane, int peer) {
   return wait.mark >= 0 && wait.mark <= kDoneMark ? wait : PendingWait{};
 }
 
-void MemoryTransport::PublishRecord(int pid, const std::string& host, const std::string& address,
-                                    const std::uint64_t& probe) {
+void MemoryTransport::PublishRecord(const RankDescription& self, const std::uint64_t& probe) {
   RankRecord& record = MutableRecord(rank_);
-  record.pid = pid;
+  record.pid = self.pid;
+  record.memory_thread = self.memory_thread;
   record.probe_address = reinterpret_cast<std::uintptr_t>(&probe);
   record.probe_value = probe;
-  CopyText(record.host, host);
-  CopyText(record.address, address);
+  CopyText(record.host, self.host);
+  CopyText(record.address, self.address);
   record.state.store(RankRecord::kAttached, std::memory_order_release);
 }
 

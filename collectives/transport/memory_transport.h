@@ -7,6 +7,14 @@
 
 namespace tidegate {
 
+/// What a rank says of its process when it attaches.
+struct RankDescription {
+  int pid = 0;
+  int memory_thread = 0;  ///< As RankRecord's.
+  std::string host;
+  std::string address = {};  ///< Of its service.
+};
+
 /// A Transport over memory in which every rank's stage and words can be addressed directly: all but
 /// where the memory comes from, how pages are committed and how sleepers are woken. Base of the
 /// shared-memory and the loopback transport.
@@ -56,8 +64,7 @@ class MemoryTransport : public Transport {
 
   /// Marks this rank as attached; its record is visible to peers afterwards. `probe`, of which
   /// peers look whether they can read it in this process, must live as long as the transport.
-  void PublishRecord(int pid, const std::string& host, const std::string& address,
-                     const std::uint64_t& probe);
+  void PublishRecord(const RankDescription& self, const std::uint64_t& probe);
   /// Says that this rank can read the memory of `peer`. To be called once a peer.
   void PublishReads(int peer);
   /// Marks this rank as gone in an orderly way and wakes the others. Idempotent.

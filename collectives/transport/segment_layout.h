@@ -44,6 +44,7 @@ struct RankRecord {
   /// The fields below are written before state becomes kAttached (release, read with acquire).
   alignas(64) std::atomic<std::uint32_t> state;
   std::int32_t pid;
+  std::int32_t memory_thread;  ///< By the id of which the memory of this process is read.
   char host[64];
   char address[64];             ///< Name of the process's service socket.
   std::uint64_t probe_address;  ///< Where in this process probe_value can be read.

@@ -115,8 +115,9 @@ class Transport {
   /// Whether peers could read [data, data + bytes), which is this process's. May cost a system
   /// call.
   virtual bool IsReadable(const std::byte* data, std::size_t bytes) = 0;
-  /// Copies `bytes` at `address` of `peer`'s process to `to`. kPeerLost: that process ends;
-  /// kInvalidArgument: it has no such memory. REQUIRES: ReadsMemoryOf(peer).
+  /// Copies `bytes` at `address` of `peer`'s process to `to`. kPeerLost: that process ends, and
+  /// the group fails or is about to; kInvalidArgument: it has no such memory; kInternal: `to`
+  /// cannot be written. REQUIRES: ReadsMemoryOf(peer).
   virtual Status ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) = 0;
 
   /// Publishes that this rank came to operation `index` (from 1, counted by lane) with

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <string>
 
 namespace tidegate {
@@ -16,6 +17,39 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 
 void* Pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+/// As process_vm_readv, of one piece.
+ssize_t Read(pid_t thread, std::uint64_t address, std::byte* to, std::size_t bytes) {
+  const iovec local{.iov_base = to, .iov_len = bytes};
+  const iovec remote{.iov_base = Pointer(address), .iov_len = bytes};
+  return process_vm_readv(thread, &local, 1, &remote, 1, 0);
+}
+
+std::string Hexadecimal(std::uint64_t address) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "%#llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
+/// Why nothing could be read from `address` on. The kernel gives one errno for a bad address,
+/// whichever side it is of.
+Status ReasonOf(int error, pid_t thread, std::uint64_t address, const std::byte* to) {
+  if (error == ESRCH)
+    return Status(StatusCode::kPeerLost, "process " + std::to_string(thread) + " has ended");
+  if (error == EFAULT) {
+    std::byte first;
+    if (Read(thread, address, &first, 1) == 1)
+      return Status(StatusCode::kInternal, "what was read cannot be written to " +
+                                               Hexadecimal(reinterpret_cast<std::uintptr_t>(to)) +
+                                               " of this process");
+    return Status(StatusCode::kInvalidArgument, "nothing that may be read lies at " +
+                                                    Hexadecimal(address) + " of process " +
+                                                    std::to_string(thread));
+  }
+  const Status status =
+      ErrnoStatus(error, "cannot read the memory of process " + std::to_string(thread));
+  return Status(StatusCode::kUnsupported, status.message());
 }
 
 #if !defined(MADV_POPULATE_READ)
@@ -34,20 +68,10 @@ bool Populates(const std::byte* data) {
 
 }  // namespace
 
-Status ReadProcessMemory(pid_t pid, std::uint64_t address, std::byte* to, std::size_t bytes) {
+Status ReadProcessMemory(pid_t thread, std::uint64_t address, std::byte* to, std::size_t bytes) {
   while (bytes > 0) {
-    const iovec local{.iov_base = to, .iov_len = std::min(bytes, kMostAtOnce)};
-    const iovec remote{.iov_base = Pointer(address), .iov_len = local.iov_len};
-    const ssize_t read = process_vm_readv(pid, &local, 1, &remote, 1, 0);
-    if (read < 0) {
-      const std::string what = "cannot read the memory of process " + std::to_string(pid);
-      if (errno == ESRCH) return Status(StatusCode::kPeerLost, what + ": it has ended");
-      if (errno == EFAULT)
-        return Status(StatusCode::kInvalidArgument, what + " at " + std::to_string(address) +
-                                                        ": nothing that may be read lies there");
-      Status status = ErrnoStatus(errno, what);
-      return Status(StatusCode::kUnsupported, status.message());
-    }
+    const ssize_t read = Read(thread, address, to, std::min(bytes, kMostAtOnce));
+    if (read < 0) return ReasonOf(errno, thread, address, to);
     if (read == 0) return Status(StatusCode::kUnsupported, "process_vm_readv reads nothing");
     const auto done = static_cast<std::size_t>(read);
     address += done;

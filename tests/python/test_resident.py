@@ -245,3 +245,51 @@ def test_a_rank_that_goes_while_its_tensor_is_read_fails_the_others(
         {"TIDEGATE_SINGLE_COPY_BYTES": "1T"},
     )
     assert done.stdout.splitlines().count("failed") == 2, done.stdout + done.stderr
+
+
+def test_a_rank_that_unmaps_its_tensor_while_it_is_read_is_named(tmp_path: Path) -> None:
+    done = run_job(
+        PREAMBLE
+        + textwrap.dedent(
+            """
+            import ctypes, mmap
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            n = 1 << 18
+            memory = mmap.mmap(-1, size * 4 * n, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            gathered = torch.frombuffer(memory, dtype=torch.float32)
+            shard = gathered[rank * n : (rank + 1) * n].fill_(rank)  # Read by nobody else here.
+            for _ in range(5):
+                dist.all_gather_single(gathered, shard)
+            store = dist.distributed_c10d._get_default_store()
+            if rank == 0:
+                copied = tidegate.stats()["links"]["shm"]["single_copy_bytes"]
+                store.set("copied", str(copied))
+            if store.get("copied") == b"0":
+                say("forbidden")
+                os._exit(0)
+            if rank == 1:
+                work = dist.all_gather_single(gathered, shard, async_op=True)
+                time.sleep(0.5)  # It has arrived by now.
+                libc = ctypes.CDLL(None)
+                libc.munmap(ctypes.c_void_p(shard.data_ptr()), ctypes.c_size_t(4 * n))
+                store.set("pid", str(os.getpid()))
+            pid = store.get("pid").decode()
+            try:
+                work.wait() if rank == 1 else dist.all_gather_single(gathered, shard)
+            except dist.DistBackendError as error:
+                assert f"cannot copy the tensor of rank 1 (pid {pid}, " in str(error), error
+                assert "rank 1 unmapped that tensor" in str(error), error
+                say("named")
+            store.add("done", 1)
+            while store.add("done", 0) < size:  # Nobody is killed for the other's end.
+                time.sleep(0.01)
+            os._exit(0)
+            """
+        ),
+        tmp_path,
+        2,
+        {"TIDEGATE_SINGLE_COPY_BYTES": "1T"},
+    )
+    if "forbidden" in done.stdout:
+        pytest.skip("processes may not read each other here")
+    assert done.stdout.split() == ["named", "named"], done.stdout + done.stderr

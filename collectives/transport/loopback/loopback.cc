@@ -13,7 +13,7 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
  public:
   RankTransport(LoopbackGroup& group, SegmentLayout layout, int rank)
       : MemoryTransport(group.memory_.data(), layout, rank), group_(group) {
-    PublishRecord(0, "loopback", "", probe_);
+    PublishRecord({.host = "loopback"}, probe_);
     for (int peer = 0; peer < layout.ranks; ++peer)
       if (peer != rank) PublishReads(peer);
   }
@@ -28,8 +28,12 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
   }
   Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
   bool ReadsMemoryOf(int) override { return true; }
-  bool IsReadable(const std::byte*, std::size_t) override { return true; }
-  Status ReadMemory(int, std::uint64_t address, std::byte* to, std::size_t bytes) override {
+  bool IsReadable(const std::byte* data, std::size_t bytes) override {
+    return !group_.is_readable_ || group_.is_readable_(data, bytes);
+  }
+  Status ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) override {
+    if (group_.trouble_ != nullptr)
+      if (Status trouble = group_.trouble_(peer); !trouble.ok()) return trouble;
     std::memcpy(to, reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(address)),
                 bytes);
     return Status();
@@ -65,6 +69,12 @@ MemoryTransport& LoopbackGroup::transport(int rank) {
 }
 
 void LoopbackGroup::set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+void LoopbackGroup::set_is_readable(IsReadable is_readable) {
+  is_readable_ = std::move(is_readable);
+}
+
+void LoopbackGroup::set_trouble(Trouble trouble) { trouble_ = std::move(trouble); }
 
 void LoopbackGroup::set_visibility(Visibility visible) { visible_ = std::move(visible); }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -7,12 +8,19 @@
 
 #include "collectives/transport/memory_transport.h"
 #include "common/mapping.h"
+#include "common/status.h"
 
 namespace tidegate {
 
 /// Decides, each time a rank looks for an arrival or a progress word that is there, whether it sees
 /// it yet; called with (looking rank, peer). Lets tests delay any peer's progress at will.
 using Visibility = std::function<bool(int rank, int peer)>;
+
+/// Stands in for Transport::IsReadable of all ranks.
+using IsReadable = std::function<bool(const std::byte* data, std::size_t bytes)>;
+
+/// What keeps the memory of `peer`'s process from being read; ok: nothing.
+using Trouble = std::function<Status(int peer)>;
 
 /// A group whose ranks live in one process: the same schedules, words and stage as over shared
 /// memory, for tests and sanitizers, and for groups of one. Ranks may be driven by threads of their
@@ -29,12 +37,18 @@ class LoopbackGroup {
   void set_wake(std::function<void()> wake);
   /// Default: everything is seen at once.
   void set_visibility(Visibility visible);
+  /// Default: everything is readable.
+  void set_is_readable(IsReadable is_readable);
+  /// Default: none.
+  void set_trouble(Trouble trouble);
 
  private:
   class RankTransport;
   Mapping memory_;
   std::function<void()> wake_;
   Visibility visible_;
+  IsReadable is_readable_;
+  Trouble trouble_;
   std::vector<std::unique_ptr<RankTransport>> transports_;
 };
 

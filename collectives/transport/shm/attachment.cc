@@ -144,7 +144,7 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Create() {
   ShmTransport& made = *transport.value();
   made.offer_ = description.key;
   service_->Offer(description.key, made.segment_->fd.get());
-  made.PublishRecord(self_.pid, self_.host, service_->address(), made.probe_);
+  Publish(made);
   // Before the description, so that whoever has that finds this.
   if (options_.agreement)
     TIDEGATE_RETURN_IF_ERROR(options_.bootstrap->Set(kAgreementKey, made.agreement_));
@@ -190,8 +190,16 @@ Result<std::unique_ptr<ShmTransport>> ShmAttachment::Join() {
   if (!transport.ok()) return transport;
   transport.value()->agreement_ = std::move(agreement);
   ShmTransport& made = *transport.value();
-  made.PublishRecord(self_.pid, self_.host, service_->address(), made.probe_);
+  Publish(made);
   return transport;
+}
+
+void ShmAttachment::Publish(ShmTransport& transport) const {
+  transport.PublishRecord({.pid = self_.pid,
+                           .memory_thread = service_->thread_id(),
+                           .host = self_.host,
+                           .address = service_->address()},
+                          transport.probe_);
 }
 
 Result<SegmentDescription> ShmAttachment::AwaitDescription() {

@@ -53,6 +53,7 @@ class ShmAttachment {
   Status CreatorGone(const SegmentDescription& description) const;
   Result<std::unique_ptr<ShmTransport>> MakeSegment(const SegmentLayout& layout);
   Result<std::unique_ptr<ShmTransport>> MapSegment(UniqueFd segment);
+  void Publish(ShmTransport& transport) const;
   Status Complete(ShmTransport& transport);
 
   /// Looks up ranks not seen so far or, once there is a `transport`, all that have not attached,

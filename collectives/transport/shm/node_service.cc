@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -113,6 +114,7 @@ Result<std::shared_ptr<NodeService>> NodeService::Start() {
     service->stopping_ = true;  // There is nothing to join.
     return ErrnoStatus(error, "starting the tidegate-node thread");
   }
+  service->thread_id_.wait(0);
   return service;
 }
 
@@ -301,7 +303,10 @@ NodeService::PollSet NodeService::BuildPollSet() {
 
 void* NodeService::ThreadMain(void* service) {
   pthread_setname_np(pthread_self(), "tidegate-node");
-  static_cast<NodeService*>(service)->Run();
+  auto* const self = static_cast<NodeService*>(service);
+  self->thread_id_.store(static_cast<pid_t>(syscall(SYS_gettid)), std::memory_order_release);
+  self->thread_id_.notify_all();
+  self->Run();
   return nullptr;
 }
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -59,6 +60,8 @@ class NodeService {
 
   /// Where this process sleeps; valid as long as this object, even when stopped.
   Doorbell& doorbell() const { return *reinterpret_cast<Doorbell*>(page_.data()); }
+  /// Id of its thread, which ends with the process or once this is stopped.
+  pid_t thread_id() const { return thread_id_.load(std::memory_order_acquire); }
   /// Name of the socket, in the abstract namespace.
   const std::string& address() const { return address_; }
   /// True in a process forked from the one that started the service: there, only destroy things.
@@ -133,6 +136,7 @@ class NodeService {
   const Mapping page_;
   // A pthread_t because a std::thread can neither be joined nor destroyed in a forked child.
   pthread_t thread_{};
+  std::atomic<pid_t> thread_id_{0};
 
   std::mutex mutex_;  // Guards all below but the listeners; held at fork. Never while blocking.
   bool stopping_ = false;

@@ -17,6 +17,7 @@ namespace {
 
 struct ProcStat {
   char state = '\0';  // '\0': not readable.
+  int threads = 0;
   std::uint64_t start_time = 0;
 };
 
@@ -30,10 +31,11 @@ ProcStat ReadStat(pid_t pid) {
   std::istringstream fields(line.substr(end + 1));
   ProcStat stat;
   fields >> stat.state;
-  constexpr int kFieldsBetween = 18;  // proc(5): state is field 3, starttime field 22.
+  // proc(5): state is field 3, num_threads field 20, starttime field 22.
+  constexpr int kFieldsBetween = 16;
   std::string skipped;
   for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
-  if (!(fields >> stat.start_time)) stat.start_time = 0;
+  if (!(fields >> stat.threads >> skipped >> stat.start_time)) stat.start_time = 0;
   return stat;
 }
 
@@ -45,6 +47,19 @@ std::uint64_t Inode(const char* path) {
 }  // namespace
 
 std::uint64_t StartTimeOf(pid_t pid) { return ReadStat(pid).start_time; }
+
+bool IsEnding(pid_t thread) {
+  std::ifstream file("/proc/" + std::to_string(thread) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("State:") && line.find_first_of("ZX") != std::string::npos) return true;
+    if (!line.starts_with("SigPnd:") && !line.starts_with("ShdPnd:")) continue;
+    // What was sent to the process stays pending until it is gone.
+    std::uint64_t pending = 0;
+    std::istringstream(line.substr(line.find(':') + 1)) >> std::hex >> pending;
+    if ((pending >> (SIGKILL - 1) & 1) != 0) return true;
+  }
+  return false;
+}
 
 Result<ProcessIdentity> ThisProcess(const std::string& node_id) {
   Result<std::string> boot_id = BootId();
@@ -81,8 +96,9 @@ bool Process::CheckEnded() {
   } else {
     const ProcStat stat = ReadStat(pid_);
     const bool reused = start_time_ != 0 && stat.start_time != 0 && stat.start_time != start_time_;
-    gone =
-        stat.state == 'Z' || stat.state == 'X' || reused || (kill(pid_, 0) != 0 && errno == ESRCH);
+    // A process lives on without its main thread.
+    const bool zombie = stat.state == 'Z' && stat.threads <= 1;
+    gone = zombie || stat.state == 'X' || reused || (kill(pid_, 0) != 0 && errno == ESRCH);
   }
   if (gone) ended_.store(true, std::memory_order_release);
   return gone;

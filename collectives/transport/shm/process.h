@@ -30,6 +30,11 @@ Result<ProcessIdentity> ThisProcess(const std::string& node_id = {});
 /// Start time of a process, 0 when it cannot be read.
 std::uint64_t StartTimeOf(pid_t pid);
 
+/// Whether the process of `thread`, whose id may be its pid, was killed or that thread has ended:
+/// known long before the process is gone, which takes its time where it has much memory or is
+/// killed for want of it. False where /proc does not show it.
+bool IsEnding(pid_t thread);
+
 /// Another process of this node whose end is watched: by its pidfd or, where there are none, by
 /// looking at /proc. Thread-safe.
 class Process {

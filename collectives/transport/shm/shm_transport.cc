@@ -121,9 +121,14 @@ bool ShmTransport::IsReadable(const std::byte* data, std::size_t bytes) {
 }
 
 Status ShmTransport::ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) {
-  return ReadProcessMemory(
-      readable_[static_cast<std::size_t>(peer)].load(std::memory_order_relaxed), address, to,
-      bytes);
+  const pid_t thread = readable_[static_cast<std::size_t>(peer)].load(std::memory_order_relaxed);
+  Status read = ReadProcessMemory(thread, address, to, bytes);
+  // The kernel takes the memory of what it kills for want of it before that is gone, if ever.
+  if (read.code() == StatusCode::kInvalidArgument && IsEnding(thread))
+    read = Status(StatusCode::kPeerLost, "it was killed");
+  // Whoever writes down a failure at this moment may be the one that ends: OnDeath sees to that.
+  if (read.code() == StatusCode::kPeerLost && !failing() && !HasLeft(peer)) FailForDeathOf(peer);
+  return read;
 }
 
 /// Containers give a pid another meaning, and rules may forbid reading: only what was read counts.
@@ -131,10 +136,12 @@ void ShmTransport::ProbeMemoryOf(int peer) {
   const RankRecord& record = Record(peer);
   std::uint64_t found = 0;
   std::byte bytes[sizeof(found)];
-  if (!ReadProcessMemory(record.pid, record.probe_address, bytes, sizeof(bytes)).ok()) return;
+  // Not by its pid, which is of the main thread and good for nothing once that has ended.
+  const pid_t thread = record.memory_thread;
+  if (!ReadProcessMemory(thread, record.probe_address, bytes, sizeof(bytes)).ok()) return;
   std::memcpy(&found, bytes, sizeof(found));
   if (found != record.probe_value) return;
-  readable_[static_cast<std::size_t>(peer)].store(record.pid, std::memory_order_relaxed);
+  readable_[static_cast<std::size_t>(peer)].store(thread, std::memory_order_relaxed);
   PublishReads(peer);
 }
 
@@ -200,10 +207,19 @@ void ShmTransport::OnDeath() {
       service_->doorbell().Ring();
       continue;
     }
-    const std::string text = DescribeDeath(*culprit);
-    Log(LogLevel::kWarn, text);
-    Fail({StatusCode::kPeerLost, rank(), *culprit, text});
+    FailForDeathOf(*culprit);
   }
+}
+
+void ShmTransport::FailForDeathOf(int culprit) {
+  const std::string text = DescribeDeath(culprit);
+  bool logged;
+  {
+    const std::lock_guard lock(mutex_);
+    logged = std::exchange(neighbours_[static_cast<std::size_t>(culprit)].logged, true);
+  }
+  if (!logged) Log(LogLevel::kWarn, text);
+  Fail({StatusCode::kPeerLost, rank(), culprit, text});
 }
 
 std::optional<int> ShmTransport::FindDead() {

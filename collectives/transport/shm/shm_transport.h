@@ -112,6 +112,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
     std::string name;                  ///< "rank 2 (pid 4711, host a)", from its presence.
     bool settled = false;              ///< Linked, left or dead: nothing to look for.
     bool reported = false;             ///< Its death, or that it does not matter.
+    bool logged = false;               ///< Its death.
     bool probed = false;               ///< Whether its memory can be read was tried.
   };
 
@@ -129,6 +130,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// A dead rank that has not left and was not reported; nullopt: none.
   std::optional<int> FindDead();
   std::string DescribeDeath(int rank);
+  void FailForDeathOf(int culprit);
 
   const std::string group_;  // "group 0 [4 ranks]", for messages.
   const std::shared_ptr<NodeService> service_;
@@ -137,7 +139,8 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   std::string agreement_;
   std::optional<SegmentKey> offer_;
   const std::uint64_t probe_;
-  std::vector<std::atomic<pid_t>> readable_;  ///< By rank: the process, if its memory can be read.
+  std::vector<std::atomic<pid_t>>
+      readable_;  ///< By rank: by whose id its memory can be read; or 0.
   CommittedRanges committed_[kLanes];
   std::mutex pairs_mutex_;
   CommittedRanges committed_pairs_;  // Guarded by pairs_mutex_.

@@ -211,6 +211,44 @@ TEST(ResidentPairTest, OwnerIsDoneOnceAllHaveReadItInItsProcess) {
   EXPECT_EQ(two.Advance(0), Execution::Outcome::kDone);
 }
 
+TEST(ResidentPairTest, AReaderOfAProcessThatEndsWaitsForThatRank) {
+  TwoRanks two;
+  two.group_.set_trouble([](int) { return Status(StatusCode::kPeerLost, "it has ended"); });
+  PreparedCall of_owner = two.Call(0, false);
+  of_owner.single_copy = true;
+  const PreparedCall of_other = two.Call(1, true);
+  ASSERT_TRUE(two.executions_[0].Start(Bind(of_owner)).ok());
+  ASSERT_TRUE(two.executions_[1].Start(Bind(of_other)).ok());
+  EXPECT_EQ(two.Advance(0), Execution::Outcome::kBlocked);  // It has read all that it wants.
+  EXPECT_EQ(two.Advance(1), Execution::Outcome::kBlocked);
+  std::vector<int> awaited;
+  two.executions_[1].AwaitedPeers(&awaited);
+  EXPECT_EQ(awaited, std::vector<int>{0});
+}
+
+TEST(ResidentPairTest, ARankWhoseTensorIsNotThereIsToBlameUnlessTheOutputIsNot) {
+  const auto blamed = [](StatusCode code, const char* remedy) {
+    TwoRanks two;
+    two.group_.set_trouble([&](int) { return Status(code, "a bad address"); });
+    PreparedCall of_owner = two.Call(0, false);
+    of_owner.single_copy = true;
+    const PreparedCall of_other = two.Call(1, false);
+    EXPECT_TRUE(two.executions_[0].Start(Bind(of_owner)).ok());
+    EXPECT_TRUE(two.executions_[1].Start(Bind(of_other)).ok());
+    const Result<Execution::Outcome> outcome = two.executions_[1].Advance();
+    EXPECT_EQ(outcome.status().code(),
+              code == StatusCode::kUnsupported ? code : StatusCode::kInternal);
+    for (const char* part : {"rank 1 cannot copy the tensor of rank 0 (pid 0, host loopback)",
+                             "all_gather(", "a bad address", remedy})
+      EXPECT_NE(outcome.status().message().find(part), std::string::npos)
+          << outcome.status().message();
+    return two.executions_[1].culprit();
+  };
+  EXPECT_EQ(blamed(StatusCode::kInvalidArgument, "until their work is done"), 0);
+  EXPECT_EQ(blamed(StatusCode::kInternal, "must be writable"), 1);
+  EXPECT_EQ(blamed(StatusCode::kUnsupported, "TIDEGATE_SINGLE_COPY_BYTES=0"), -1);
+}
+
 TEST(ResidentPairTest, AReaderIsNotDoneOnceTheGroupHasFailed) {
   TwoRanks two;
   PreparedCall of_owner = two.Call(0, false);

@@ -146,7 +146,7 @@ TEST(MemoryTransportTest, ARankIsAbsentThenAttachedThenLeft) {
   MemoryTransport& watcher = group.transport(0);
   EXPECT_TRUE(watcher.IsAttached(1));
   EXPECT_FALSE(watcher.HasLeft(1));
-  group.transport(1).PublishRecord(4711, "a", "address", probe);
+  group.transport(1).PublishRecord({.pid = 4711, .host = "a", .address = "address"}, probe);
   EXPECT_EQ(watcher.DescribePeer(1), "rank 1 (pid 4711, host a)");
   EXPECT_STREQ(watcher.Record(1).address, "address");
   group.transport(1).PublishLeft();
@@ -170,7 +170,8 @@ TEST(MemoryTransportTest, PeersReadTheMemoryOfARankOnceAllHaveSaidSo) {
 TEST(MemoryTransportTest, LongNamesAreCutNotOverrun) {
   const std::uint64_t probe = 1;
   LoopbackGroup group(2, kStage);
-  group.transport(1).PublishRecord(1, std::string(100, 'h'), std::string(100, 'a'), probe);
+  group.transport(1).PublishRecord(
+      {.pid = 1, .host = std::string(100, 'h'), .address = std::string(100, 'a')}, probe);
   EXPECT_EQ(group.transport(0).DescribePeer(1),
             "rank 1 (pid 1, host " + std::string(63, 'h') + ")");
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,20 @@ TEST_F(ProcessMemoryTest, MemoryThatIsNotThereIsAnErrorThatNamesTheAddress) {
   munmap(page, 8192);
   const Status read = ReadProcessMemory(getpid(), AddressOf(page), copy.data(), copy.size());
   EXPECT_EQ(read.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(read.message().find(std::to_string(AddressOf(page))), std::string::npos);
+  char address[24];
+  std::snprintf(address, sizeof(address), "%p", page);
+  EXPECT_NE(read.message().find(address), std::string::npos) << read.message();
+}
+
+TEST_F(ProcessMemoryTest, MemoryThatCannotBeWrittenIsNoFaultOfTheOther) {
+  auto* const page =
+      static_cast<std::byte*>(mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const Status read = ReadProcessMemory(child_.pid(), AddressOf(memory_.data()), page, 4096);
+  EXPECT_EQ(read.code(), StatusCode::kInternal);
+  char address[24];
+  std::snprintf(address, sizeof(address), "%p", static_cast<void*>(page));
+  EXPECT_NE(read.message().find(address), std::string::npos) << read.message();
+  munmap(page, 4096);
 }
 
 TEST_F(ProcessMemoryTest, MemoryThatEndsMidwayIsAnErrorToo) {

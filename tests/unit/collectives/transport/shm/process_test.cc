@@ -1,10 +1,12 @@
 #include "collectives/transport/shm/process.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <memory>
+#include <thread>
 
 #include "common/machine/machine.h"
 #include "tests/unit/collectives/transport/shm/rank_process.h"
@@ -49,8 +51,36 @@ TEST_P(ProcessTest, APidThatWasReusedMeansAProcessThatEnded) {
   EXPECT_TRUE(Process::Watch(getpid(), start_time - 1, GetParam())->ended());
 }
 
+TEST_P(ProcessTest, LivesOnWithoutItsMainThread) {
+  Board board;
+  RankProcess child([&] {
+    std::thread([&] {
+      board[1] = syscall(SYS_gettid);
+      board.Await(0, 1);
+      _exit(0);
+    }).detach();
+    syscall(SYS_exit, 0);
+  });
+  ASSERT_TRUE(Eventually([&] { return IsEnding(child.pid()) && board[1].load() != 0; }));
+  EXPECT_FALSE(IsEnding(static_cast<pid_t>(board[1].load())));
+  const std::shared_ptr<Process> process = Process::Watch(child.pid(), 0, GetParam());
+  EXPECT_FALSE(process->CheckEnded());
+  board[0] = 1;
+  EXPECT_TRUE(Eventually([&] { return process->CheckEnded(); }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, ProcessTest, testing::Values(&OpenPidfd, &NoPidfd),
                          [](const auto& info) { return info.index == 0 ? "Pidfd" : "ProcOnly"; });
+
+TEST(IsEndingTest, IsTrueFromTheKillOn) {
+  Board board;
+  RankProcess child([&] { board.Await(0, 1); });
+  EXPECT_FALSE(IsEnding(child.pid()));
+  ASSERT_TRUE(child.Stop());
+  EXPECT_FALSE(IsEnding(child.pid()));
+  child.Signal(SIGKILL);
+  EXPECT_TRUE(IsEnding(child.pid()));
+}
 
 TEST(ProcessIdentityTest, DescribesThisProcess) {
   const ProcessIdentity self = ThisProcess().value();
