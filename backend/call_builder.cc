@@ -351,6 +351,10 @@ Status CallBuilder::Begin(Collective collective, const at::Tensor& first,
 Block CallBuilder::Read(const at::Tensor& tensor) {
   call_.memory.push_back(tensor.storage());
   inputs_from_malloc_ = inputs_from_malloc_ && IsFromMalloc(tensor.storage());
+  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  inputs_of_one_storage_ =
+      inputs_of_one_storage_ && (input_storage_ == nullptr || input_storage_ == storage);
+  input_storage_ = storage;
   // Through the const pointer: asking for a writable one would copy a copy-on-write tensor.
   auto* data = const_cast<void*>(tensor.const_data_ptr());
   return {static_cast<std::byte*>(data), tensor.nbytes()};
@@ -389,8 +393,12 @@ Blocks CallBuilder::EqualParts(Block whole) const {
 
 Status CallBuilder::Append(CollectiveRequest request) {
   request.copy_inputs = InputsAlias(request, rank_);
-  request.inputs_from_malloc = inputs_from_malloc_;
+  request.input_memory = inputs_from_malloc_      ? InputMemory::kMalloc
+                         : inputs_of_one_storage_ ? InputMemory::kOneAllocation
+                                                  : InputMemory::kAny;
   inputs_from_malloc_ = true;
+  inputs_of_one_storage_ = true;
+  input_storage_ = nullptr;
   call_.requests.push_back(std::move(request));
   return Status();
 }

@@ -65,7 +65,10 @@ class CallBuilder {
   const int rank_;
   const int ranks_;
   CallArguments call_;
-  bool inputs_from_malloc_ = true;  ///< Of the request that is being built.
+  // Of the request that is being built.
+  bool inputs_from_malloc_ = true;
+  bool inputs_of_one_storage_ = true;
+  const c10::StorageImpl* input_storage_ = nullptr;
 };
 
 }  // namespace tidegate

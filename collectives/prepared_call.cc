@@ -200,7 +200,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.copy_inputs = request.copy_inputs;
   call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
   call.chunk_bytes = paths.chunk_bytes;
-  call.inputs_from_malloc = request.inputs_from_malloc;
+  call.input_memory = request.input_memory;
   call.single_copy =
       ReadsAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
       call.output_bytes <= paths.single_copy_bytes / (Reduces(request.collective) ? 2 : 1);
@@ -263,7 +263,7 @@ Invocation Bind(const PreparedCall& call) {
           .wide_slots = call.wide_slots,
           .streaming = call.streaming,
           .single_copy = call.single_copy,
-          .inputs_from_malloc = call.inputs_from_malloc};
+          .input_memory = call.input_memory};
 }
 
 Status MakeInputsPrivate(PreparedCall& call) {
@@ -274,7 +274,7 @@ Status MakeInputsPrivate(PreparedCall& call) {
     return Status(StatusCode::kResourceExhausted,
                   "no memory for a copy of " + std::to_string(bytes) +
                       " bytes of inputs that overlap the outputs; pass separate tensors");
-  call.inputs_from_malloc = true;
+  call.input_memory = InputMemory::kMalloc;
   std::byte* copy = call.private_inputs.get();
   for (Block& block : call.inputs) {
     if (block.bytes > 0) std::memcpy(copy, block.data, block.bytes);

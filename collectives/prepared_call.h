@@ -26,7 +26,7 @@ struct PreparedCall {
   std::size_t chunk_bytes = 0;
   bool streaming = false;
   bool single_copy = false;
-  bool inputs_from_malloc = false;
+  InputMemory input_memory = InputMemory::kAny;
   const Schedule* schedule = nullptr;
   bool copy_inputs = false;
   std::unique_ptr<std::byte[]> private_inputs;  ///< Owns what MakeInputsPrivate copied.

@@ -144,7 +144,7 @@ void Session::AddVariants(const std::string& name, const Cell& cell, const Probl
   for (const bool in_place : {false, true}) {
     if (in_place && !Problem::HasInPlace(cell.collective)) break;
     CollectiveRequest request = problem.Request(in_place);
-    request.inputs_from_malloc = from_malloc;
+    request.input_memory = from_malloc ? InputMemory::kMalloc : InputMemory::kAny;
     variants->push_back({in_place ? name + "_in_place" : name,
                          [this, request = std::move(request)] { return Call(request); }});
   }

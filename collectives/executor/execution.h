@@ -26,11 +26,11 @@ struct Invocation {
   std::size_t element_bytes = 1;
   /// all_to_all: bytes this rank sends to each rank, then those it expects from each.
   std::span<const std::uint64_t> splits;
-  std::size_t chunk_bytes = 0;      ///< The longest chunk wanted; all ranks must agree.
-  bool wide_slots = false;          ///< Use the whole stage, else half of it; all ranks must agree.
-  bool streaming = false;           ///< Outputs bypass the cache.
-  bool single_copy = false;         ///< Peers may read the inputs in this process's memory.
-  bool inputs_from_malloc = false;  ///< As in CollectiveRequest.
+  std::size_t chunk_bytes = 0;  ///< The longest chunk wanted; all ranks must agree.
+  bool wide_slots = false;      ///< Use the whole stage, else half of it; all ranks must agree.
+  bool streaming = false;       ///< Outputs bypass the cache.
+  bool single_copy = false;     ///< Peers may read the inputs in this process's memory.
+  InputMemory input_memory = InputMemory::kAny;  ///< As in CollectiveRequest.
 };
 
 /// A peer whose calls are not those of this rank.
@@ -129,6 +129,7 @@ class Execution {
   void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
   bool StagesInput() const;
   PeerInput PlaceOfInputs() const;
+  bool InputsAreReadable() const;
   void OfferInputs();
   Status NoteInputs(int peer, const Fingerprint& theirs);
   Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t most, std::uint64_t* mine) const;

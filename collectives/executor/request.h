@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "collectives/kernels/dtype.h"
 #include "collectives/schedule/schedule.h"
@@ -18,6 +19,14 @@ struct Block {
 inline constexpr std::size_t kRanksInside = 8;
 
 using Blocks = InlineVector<Block, kRanksInside>;
+
+/// What is known of the memory of a call's inputs: whether other processes could read it is asked
+/// of the kernel (Transport::IsReadable), which takes its time.
+enum class InputMemory : std::uint8_t {
+  kAny,            ///< Each input may be of another kind: asked of each.
+  kOneAllocation,  ///< Of one kind, whichever: asked of one.
+  kMalloc,         ///< It can be read: not asked.
+};
 
 /// One collective as the caller asks for it.
 ///
@@ -44,9 +53,7 @@ struct CollectiveRequest {
   /// all_to_all: the way it was called says that all blocks of all ranks are equally long, as
   /// c10d's all_to_all_single does without splits. Ranks that say so of one call must all do.
   bool even = false;
-  /// The inputs are memory that malloc gave, so that nobody need ask the kernel whether other
-  /// processes can read it (Transport::IsReadable).
-  bool inputs_from_malloc = false;
+  InputMemory input_memory = InputMemory::kAny;
   Blocks inputs = {};
   Blocks outputs = {};
 };

@@ -47,11 +47,26 @@ Execution::PeerInput Execution::PlaceOfInputs() const {
     const auto offset = static_cast<std::uint64_t>(begin - region);
     if (offset % call_.element_bytes == 0 && StagesInput()) return {InputsIn::kRegion, offset};
   }
-  if (call_.single_copy && transport_.PeersReadMemory() && StagesInput() &&
-      (call_.inputs_from_malloc ||
-       transport_.IsReadable(begin, static_cast<std::size_t>(end - begin))))
+  if (call_.single_copy && transport_.PeersReadMemory() && StagesInput() && InputsAreReadable())
     return {InputsIn::kProcess, reinterpret_cast<std::uintptr_t>(begin)};
   return {};
+}
+
+/// Inputs that lie one behind the other may be of several allocations, each of another kind.
+bool Execution::InputsAreReadable() const {
+  const auto readable = [&](const Block& block) {
+    return block.bytes == 0 || transport_.IsReadable(block.data, block.bytes);
+  };
+  switch (call_.input_memory) {
+    case InputMemory::kMalloc:
+      return true;
+    case InputMemory::kOneAllocation:
+      return readable(*std::find_if(call_.inputs.begin(), call_.inputs.end(),
+                                    [](const Block& block) { return block.bytes > 0; }));
+    case InputMemory::kAny:
+      break;
+  }
+  return std::all_of(call_.inputs.begin(), call_.inputs.end(), readable);
 }
 
 /// Right before the arrival: signals all that a rank has to say of inputs that are read where they

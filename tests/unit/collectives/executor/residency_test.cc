@@ -281,6 +281,44 @@ TEST(ResidentPairTest, NoProcessIsReadWhereAPeerSaysThatCannotBe) {
   }
 }
 
+/// Of two inputs that lie one behind the other only the first can be read by others.
+struct Abutting {
+  explicit Abutting(InputMemory memory) {
+    two.group_.set_is_readable([this](const std::byte* data, std::size_t) {
+      asked.push_back(data - bytes());
+      return data == bytes();
+    });
+    two.schedules_[0] = FindAlgorithm(Collective::kReduceScatter, "direct")
+                            ->build({.rank = 0, .ranks = 2, .placement = &two.placement_});
+    CollectiveRequest request{.collective = Collective::kReduceScatter,
+                              .dtype = DataType::kInt32,
+                              .reduce_op = ReduceOp::kSum,
+                              .input_memory = memory,
+                              .inputs = {{bytes(), kHalf}, {bytes() + kHalf, kHalf}},
+                              .outputs = {{bytes() + 2 * kHalf, kHalf}}};
+    const PreparedCall call = Prepare(request, two.schedules_[0], 1, kStageBytes, DataPaths());
+    EXPECT_TRUE(two.executions_[0].Start(Bind(call)).ok());
+  }
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(two.outputs_[0].data()); }
+  InputsIn offered() { return two.group_.transport(0).ArrivalOf(0, 0, 1).inputs_in; }
+
+  static constexpr std::ptrdiff_t kHalf = TwoRanks::kBytes / 2;
+  TwoRanks two;
+  std::vector<std::ptrdiff_t> asked;
+};
+
+TEST(ResidentPairTest, InputsSideBySideAreEachAskedAboutUnlessOfOneAllocation) {
+  Abutting any(InputMemory::kAny);
+  EXPECT_EQ(any.asked, (std::vector<std::ptrdiff_t>{0, Abutting::kHalf}));
+  EXPECT_EQ(any.offered(), InputsIn::kStage);
+  Abutting one(InputMemory::kOneAllocation);
+  EXPECT_EQ(one.asked, std::vector<std::ptrdiff_t>{0});
+  EXPECT_EQ(one.offered(), InputsIn::kProcess);
+  Abutting known(InputMemory::kMalloc);
+  EXPECT_EQ(known.asked, std::vector<std::ptrdiff_t>{});
+  EXPECT_EQ(known.offered(), InputsIn::kProcess);
+}
+
 TEST(ResidentPairTest, InputsThatAreNotAlignedAreOrdinary) {
   TwoRanks two;
   const PreparedCall call = two.Call(0, true);
