@@ -36,7 +36,7 @@ Result<Attachment> AttachAlone(std::size_t stage_bytes, const PlanSettings& sett
   return Attachment{.transport = {group, &group->transport(0)},
                     .doorbell = std::make_shared<Doorbell>(),
                     .max_sleep = [] { return Nanoseconds(std::chrono::milliseconds(100)); },
-                    .oversubscribed = false,
+                    .oversubscribed = [] { return false; },
                     .plans = std::move(plans).value()};
 }
 
@@ -57,12 +57,11 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
                          options.group_name + ": " + plans.status().message()});
     return plans.status();
   }
-  static const int cpus = UsableCpus();
   return Attachment{
       .transport = transport,
       .doorbell = {service.value(), &transport->doorbell()},
       .max_sleep = [transport] { return transport->max_sleep(); },
-      .oversubscribed = options.ranks > cpus,
+      .oversubscribed = [transport] { return transport->crowded(); },
       .leave_last_word = [transport, bootstrap] { transport->LeaveLastWord(*bootstrap); },
       .plans = std::move(plans).value()};
 }

@@ -43,6 +43,7 @@ void Lane::Queue(std::shared_ptr<Task> task) {
 
 bool Lane::Run(Task& task) {
   Status outcome;
+  wait_.set_oversubscribed(context_.oversubscribed());
   wait_.Reset();
   std::uint64_t seen = execution_.progress();
   while (!Advance(task, &outcome)) {

@@ -140,12 +140,12 @@ Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const
   Result<MachineModel> declared = Describe(settings.value(), group);
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
-  const auto set_paths = [&](DataPaths paths) {
-    // Ranks that wait for a processor wait once more for the last reader of their tensor.
-    if (ranks > UsableCpus()) paths.single_copy_bytes = 0;
+  const auto set_paths = [&](const DataPaths& paths) {
     basis.paths = {.chunk_bytes = config.chunk_bytes.value_or(paths.chunk_bytes),
                    .stream_bytes = config.stream_bytes.value_or(paths.stream_bytes),
-                   .single_copy_bytes = config.single_copy_bytes.value_or(paths.single_copy_bytes)};
+                   .single_copy_bytes = config.single_copy_bytes.value_or(paths.single_copy_bytes),
+                   .crowded_single_copy_bytes =
+                       config.single_copy_bytes.value_or(paths.crowded_single_copy_bytes)};
   };
   set_paths({});
   // One rank of the job dumps what prices come from.
@@ -200,7 +200,8 @@ std::string FormatPlanBasis(const PlanBasis& basis) {
                          {"declared", ToJson(basis.declared)},
                          {"chunk_bytes", basis.paths.chunk_bytes},
                          {"stream_bytes", basis.paths.stream_bytes},
-                         {"single_copy_bytes", basis.paths.single_copy_bytes}};
+                         {"single_copy_bytes", basis.paths.single_copy_bytes},
+                         {"crowded_single_copy_bytes", basis.paths.crowded_single_copy_bytes}};
   if (basis.calibrated) json["calibrated"] = ToJson(*basis.calibrated);
   if (!basis.measured.empty()) json["measured"] = ToJson(basis.measured);
   return json.dump();
@@ -212,7 +213,7 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   const JsonView root(json.value());
   TIDEGATE_RETURN_IF_ERROR(
       root.CheckObject({"tidegate_plan_basis", "declared", "calibrated", "measured", "chunk_bytes",
-                        "stream_bytes", "single_copy_bytes"}));
+                        "stream_bytes", "single_copy_bytes", "crowded_single_copy_bytes"}));
   std::int64_t format = 0;
   TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_plan_basis", format, kFormat, kFormat));
   if (!root.has("declared")) return root.Bad("has no declared machine");
@@ -220,10 +221,13 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   TIDEGATE_RETURN_IF_ERROR(ReadDataPaths(root, &basis.paths));
-  std::int64_t single_copy = 0;
-  TIDEGATE_RETURN_IF_ERROR(root.Read("single_copy_bytes", single_copy, std::int64_t{0},
-                                     std::int64_t{kMostSingleCopyBytes}));
-  basis.paths.single_copy_bytes = static_cast<std::size_t>(single_copy);
+  for (const auto& [name, most] :
+       {std::pair{"single_copy_bytes", &basis.paths.single_copy_bytes},
+        std::pair{"crowded_single_copy_bytes", &basis.paths.crowded_single_copy_bytes}}) {
+    std::int64_t bytes = 0;
+    TIDEGATE_RETURN_IF_ERROR(root.Read(name, bytes, std::int64_t{0}, std::int64_t{kMostCallBytes}));
+    *most = static_cast<std::size_t>(bytes);
+  }
   if (root.has("measured")) {
     Result<MeasuredTable> measured = ReadMeasuredTable(root.at("measured"));
     if (!measured.ok()) return measured.status();

@@ -201,12 +201,16 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
   call.chunk_bytes = paths.chunk_bytes;
   call.input_memory = request.input_memory;
-  call.single_copy =
-      ReadsAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
-      call.output_bytes <= paths.single_copy_bytes / (Reduces(request.collective) ? 2 : 1);
+  const auto copies_once = [&](std::size_t most) {
+    return ReadsAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
+           call.output_bytes <= most / (Reduces(request.collective) ? 2 : 1);
+  };
+  call.single_copy = copies_once(paths.single_copy_bytes);
+  call.crowded_single_copy = copies_once(paths.crowded_single_copy_bytes);
   // What is not reduced goes where it belongs at once: chunks would only be more system calls.
-  if (call.single_copy && !Reduces(request.collective))
-    call.chunk_bytes = std::max(call.chunk_bytes, kSingleCopyChunkBytes);
+  call.single_copy_chunk_bytes = Reduces(request.collective)
+                                     ? call.chunk_bytes
+                                     : std::max(call.chunk_bytes, kSingleCopyChunkBytes);
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
@@ -263,6 +267,8 @@ Invocation Bind(const PreparedCall& call) {
           .wide_slots = call.wide_slots,
           .streaming = call.streaming,
           .single_copy = call.single_copy,
+          .crowded_single_copy = call.crowded_single_copy,
+          .single_copy_chunk_bytes = call.single_copy_chunk_bytes,
           .input_memory = call.input_memory};
 }
 

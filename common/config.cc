@@ -207,7 +207,7 @@ const std::vector<Setting>& Table() {
           "it, "
           "read tensors where they lie in the processes of other ranks (process_vm_readv), where "
           "the kernel allows that; 0 for none. By default 16 MiB, or none with more ranks than "
-          "processors that the first rank may use. One rank of a group decides."),
+          "processors that they may use, all together. One rank of a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -24,7 +24,7 @@ struct Config {
   std::optional<std::size_t> stream_bytes;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from;
                                             ///< else measured.
   /// TIDEGATE_SINGLE_COPY_BYTES: up to which ranks read each other's process; else
-  /// 16 MiB, or 0 with more ranks than processors.
+  /// 16 MiB, or 0 with more ranks than processors that they may use together.
   std::optional<std::size_t> single_copy_bytes;
   /// TIDEGATE_HEAP_BYTES: shared memory for a rank's own tensors, in each group; else an equal part
   /// of the machine's memory.

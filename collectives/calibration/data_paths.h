@@ -18,6 +18,9 @@ struct DataPaths {
   /// reduce, for then what is read passes through a buffer; 0: never. Not measured: threads of one
   /// process get into each other's way there, as ranks do not.
   std::size_t single_copy_bytes = std::size_t{16} << 20;
+  /// The same for ranks that wait for a processor (Transport::crowded): each waits once more, for
+  /// the last reader of its tensor.
+  std::size_t crowded_single_copy_bytes = 0;
 
   bool operator==(const DataPaths&) const = default;
 };
@@ -25,10 +28,10 @@ struct DataPaths {
 /// Below it, system calls and the wait for the last reader take longer than a second copy.
 inline constexpr std::size_t kLeastSingleCopyBytes = std::size_t{16} << 10;
 
-/// Legal values, for settings and files; of all but chunk_bytes from 0 on.
+/// Legal values, for settings and files.
 inline constexpr std::size_t kLeastChunkBytes = std::size_t{4} << 10;
 inline constexpr std::size_t kMostChunkBytes = std::size_t{1} << 30;
-inline constexpr std::size_t kMostStreamBytes = std::size_t{1} << 40;
-inline constexpr std::size_t kMostSingleCopyBytes = std::size_t{1} << 40;
+/// Of the sizes of calls, from 0 on: longer than any call, which is how to say "never" or "always".
+inline constexpr std::size_t kMostCallBytes = std::size_t{1} << 40;
 
 }  // namespace tidegate

@@ -10,7 +10,7 @@ Status ReadDataPaths(const JsonView& object, DataPaths* paths) {
   TIDEGATE_RETURN_IF_ERROR(object.Read("chunk_bytes", chunk, std::int64_t{kLeastChunkBytes},
                                        std::int64_t{kMostChunkBytes}));
   TIDEGATE_RETURN_IF_ERROR(
-      object.Read("stream_bytes", stream, std::int64_t{0}, std::int64_t{kMostStreamBytes}));
+      object.Read("stream_bytes", stream, std::int64_t{0}, std::int64_t{kMostCallBytes}));
   paths->chunk_bytes = static_cast<std::size_t>(chunk);
   paths->stream_bytes = static_cast<std::size_t>(stream);
   return Status();

@@ -29,9 +29,13 @@ void Pause() {
 }  // namespace
 
 AdaptiveWait::AdaptiveWait(const Clock& clock, bool oversubscribed)
-    : clock_(clock),
-      spin_limit_(oversubscribed ? kSpinsOversubscribed : kSpinsAlone),
-      rest_(kFirstRest) {}
+    : clock_(clock), rest_(kFirstRest) {
+  set_oversubscribed(oversubscribed);
+}
+
+void AdaptiveWait::set_oversubscribed(bool oversubscribed) {
+  spin_limit_ = oversubscribed ? kSpinsOversubscribed : kSpinsAlone;
+}
 
 void AdaptiveWait::Reset() {
   spins_ = 0;

@@ -15,6 +15,7 @@ class AdaptiveWait {
  public:
   /// `oversubscribed`: more ranks than cores, where spinning takes the core from the peer.
   AdaptiveWait(const Clock& clock, bool oversubscribed);
+  void set_oversubscribed(bool oversubscribed);
 
   /// Called after something was achieved: the next wait starts over.
   void Reset();
@@ -24,7 +25,7 @@ class AdaptiveWait {
 
  private:
   const Clock& clock_;
-  const int spin_limit_;
+  int spin_limit_ = 0;
   int spins_ = 0;
   TimePoint yield_start_{};
   bool yielding_ = false;

@@ -45,6 +45,9 @@ Status Execution::Start(const Invocation& invocation) {
   if (schedule.even) TIDEGATE_RETURN_IF_ERROR(CheckEven());
 
   const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
+  // Whether ranks are crowded they agree on once all are there, as at the end of any operation.
+  if (index_ > 0 && MaySingleCopy())
+    call_.chunk_bytes = std::max(call_.chunk_bytes, call_.single_copy_chunk_bytes);
   chunk_bytes_ =
       std::min(slot_bytes / static_cast<std::size_t>(schedule.sub_slots), call_.chunk_bytes) /
       kChunkAlignment * kChunkAlignment;

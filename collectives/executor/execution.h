@@ -30,6 +30,8 @@ struct Invocation {
   bool wide_slots = false;      ///< Use the whole stage, else half of it; all ranks must agree.
   bool streaming = false;       ///< Outputs bypass the cache.
   bool single_copy = false;     ///< Peers may read the inputs in this process's memory.
+  bool crowded_single_copy = false;              ///< The same where the transport is crowded.
+  std::size_t single_copy_chunk_bytes = 0;       ///< Instead of chunk_bytes, if longer, for those.
   InputMemory input_memory = InputMemory::kAny;  ///< As in CollectiveRequest.
 };
 
@@ -127,6 +129,7 @@ class Execution {
   std::uint64_t WordFor(std::int64_t chunk) const;
   PendingWait Pending() const;
   void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
+  bool MaySingleCopy() const;
   bool StagesInput() const;
   PeerInput PlaceOfInputs() const;
   bool InputsAreReadable() const;

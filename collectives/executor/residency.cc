@@ -47,9 +47,16 @@ Execution::PeerInput Execution::PlaceOfInputs() const {
     const auto offset = static_cast<std::uint64_t>(begin - region);
     if (offset % call_.element_bytes == 0 && StagesInput()) return {InputsIn::kRegion, offset};
   }
-  if (call_.single_copy && transport_.PeersReadMemory() && StagesInput() && InputsAreReadable())
+  if (MaySingleCopy() && transport_.PeersReadMemory() && StagesInput() && InputsAreReadable())
     return {InputsIn::kProcess, reinterpret_cast<std::uintptr_t>(begin)};
   return {};
+}
+
+bool Execution::MaySingleCopy() const {
+  // Looks at the transport only where that makes a difference.
+  return call_.single_copy == call_.crowded_single_copy ? call_.single_copy
+         : transport_.crowded()                         ? call_.crowded_single_copy
+                                                        : call_.single_copy;
 }
 
 /// Inputs that lie one behind the other may be of several allocations, each of another kind.

@@ -186,9 +186,27 @@ void MemoryTransport::PublishRecord(const RankDescription& self, const std::uint
   record.memory_thread = self.memory_thread;
   record.probe_address = reinterpret_cast<std::uintptr_t>(&probe);
   record.probe_value = probe;
+  std::copy(self.cpus.begin(), self.cpus.end(), record.cpus);
+  record.cpu_quota = self.cpu_quota;
   CopyText(record.host, self.host);
   CopyText(record.address, self.address);
   record.state.store(RankRecord::kAttached, std::memory_order_release);
+}
+
+int MemoryTransport::UsableCpusTogether() const {
+  int cpus = 0;
+  for (std::size_t word = 0; word < kCpuWords; ++word) {
+    std::uint64_t of_any = 0;
+    for (int rank = 0; rank < layout_.ranks; ++rank) of_any |= Record(rank).cpus[word];
+    cpus += std::popcount(of_any);
+  }
+  // Mostly all are of one cgroup, and share its quota.
+  int quota = 0;
+  for (int rank = 0; rank < layout_.ranks; ++rank) {
+    if (Record(rank).cpu_quota == 0) return cpus;
+    quota = std::max(quota, Record(rank).cpu_quota);
+  }
+  return std::min(cpus, quota);
 }
 
 void MemoryTransport::PublishLeft() {

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "collectives/transport/segment_layout.h"
 #include "collectives/transport/transport.h"
@@ -13,6 +17,8 @@ struct RankDescription {
   int memory_thread = 0;  ///< As RankRecord's.
   std::string host;
   std::string address = {};  ///< Of its service.
+  std::array<std::uint64_t, kCpuWords> cpus = {};
+  int cpu_quota = 0;
 };
 
 /// A Transport over memory in which every rank's stage and words can be addressed directly: all but
@@ -28,6 +34,7 @@ class MemoryTransport : public Transport {
   std::size_t region_bytes() const final { return layout_.region_bytes; }
   std::byte* RegionOf(int owner) final { return base_ + layout_.RegionAt(owner); }
 
+  bool crowded() override { return false; }
   bool PeersReadMemory() final;
   // Unless overridden, no memory of processes is read.
   bool ReadsMemoryOf(int peer) override;
@@ -78,6 +85,8 @@ class MemoryTransport : public Transport {
       : base_(base), layout_(layout), rank_(rank) {}
 
   const SegmentLayout& layout() const { return layout_; }
+  /// Processors that all ranks together may use. REQUIRES: all have attached.
+  int UsableCpusTogether() const;
   /// Writes the constants of a new, zero-filled segment.
   static void Initialise(std::byte* base, const SegmentLayout& layout);
   /// kMismatch or kInternal with the difference, if the segment is not one of `layout`'s kind.

@@ -18,9 +18,11 @@ namespace tidegate {
 /// The last three are page-aligned. A region is where a rank's own tensors may lie.
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 7;
+inline constexpr std::uint32_t kSegmentVersion = 8;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
+
+inline constexpr std::size_t kCpuWords = 16;
 
 struct SegmentHeader {
   /// kFirstClaim + r: rank r is writing the record (claimed by compare-exchange).
@@ -46,8 +48,10 @@ struct RankRecord {
   std::int32_t pid;
   std::int32_t memory_thread;  ///< By the id of which the memory of this process is read.
   char host[64];
-  char address[64];             ///< Name of the process's service socket.
-  std::uint64_t probe_address;  ///< Where in this process probe_value can be read.
+  char address[64];               ///< Name of the process's service socket.
+  std::uint64_t cpus[kCpuWords];  ///< That this process may use, as bits (CpuSet).
+  std::int32_t cpu_quota;         ///< Processors' worth of time, all of its cgroup; 0: no limit.
+  std::uint64_t probe_address;    ///< Where in this process probe_value can be read.
   std::uint64_t probe_value;
   /// How many peers can read the memory of this process: each adds one (release, read with
   /// acquire).

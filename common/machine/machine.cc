@@ -47,18 +47,22 @@ std::optional<std::uint64_t> ReadField(const path& file, const std::string& name
   return std::nullopt;
 }
 
-/// Processors in the affinity mask of the calling thread.
-int AffinityCpus() {
+/// Calls `visit` with each processor in the affinity mask of the calling thread.
+template <typename Visit>
+void VisitAffinity(const Visit& visit) {
   // The kernel refuses (EINVAL) a mask shorter than its own, whose length it does not tell.
   for (int bits = CPU_SETSIZE; bits <= (1 << 20); bits *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
         CPU_ALLOC(static_cast<std::size_t>(bits)), [](cpu_set_t* set) { CPU_FREE(set); });
     const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(bits));
-    if (mask == nullptr) break;
-    if (sched_getaffinity(0, bytes, mask.get()) == 0) return CPU_COUNT_S(bytes, mask.get());
-    if (errno != EINVAL) break;
+    if (mask == nullptr) return;
+    if (sched_getaffinity(0, bytes, mask.get()) == 0) {
+      for (std::size_t cpu = 0; cpu < bytes * 8; ++cpu)
+        if (CPU_ISSET_S(cpu, bytes, mask.get())) visit(cpu);
+      return;
+    }
+    if (errno != EINVAL) return;
   }
-  return 1;
 }
 
 std::optional<double> Ratio(const std::string& quota_text, const std::string& period_text) {
@@ -178,8 +182,17 @@ std::optional<std::uint64_t> MemoryLimit(const std::string& root) {
   return LeastLimit<std::uint64_t>(root, "memory", &MemoryLimitOf);
 }
 
+CpuSet AffinityMask() {
+  CpuSet set{};
+  VisitAffinity(
+      [&](std::size_t cpu) { set[cpu / 64 % set.size()] |= std::uint64_t{1} << cpu % 64; });
+  return set;
+}
+
 int UsableCpus(const std::string& root) {
-  const int cpus = AffinityCpus();
+  int cpus = 0;
+  VisitAffinity([&](std::size_t) { ++cpus; });
+  cpus = std::max(cpus, 1);
   const std::optional<double> quota = CpuQuota(root);
   if (!quota || *quota >= cpus) return cpus;
   return std::max(1, static_cast<int>(std::ceil(*quota)));

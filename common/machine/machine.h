@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +12,13 @@ namespace tidegate {
 /// Processors this process may use: the affinity mask, capped by the cgroup (v1 or v2) cpu quota
 /// rounded up; at least 1. `root` replaces "/" for tests with fixture trees.
 int UsableCpus(const std::string& root = "/");
+
+/// Processors, n as bit n % 64 of word n / 64. Those from 1,024 on share the bits of others, so
+/// that a set may count too few, never too many.
+using CpuSet = std::array<std::uint64_t, 16>;
+
+/// The affinity mask of the calling thread; empty where it cannot be read.
+CpuSet AffinityMask();
 
 /// The least cgroup (v1 or v2) cpu quota that binds this process, in processors; nullopt: none.
 std::optional<double> CpuQuota(const std::string& root = "/");

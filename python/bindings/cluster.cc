@@ -238,7 +238,9 @@ py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int
     py::dict paths;
     paths["chunk_bytes"] = basis_->paths.chunk_bytes;
     paths["stream_bytes"] = basis_->paths.stream_bytes;
-    paths["single_copy_bytes"] = basis_->paths.single_copy_bytes;
+    // As if the ranks had the processors of this process, all together.
+    paths["single_copy_bytes"] = ranks() > UsableCpus() ? basis_->paths.crowded_single_copy_bytes
+                                                        : basis_->paths.single_copy_bytes;
     answer["data_paths"] = paths;
   }
   return answer;

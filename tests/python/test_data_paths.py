@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.python.jobs import run_job
 
 SCRIPT = """
@@ -106,3 +108,41 @@ def test_why_shows_the_paths_of_this_machine(tmp_path: Path) -> None:
     chosen = _plan("--ranks", "2", "--why", TIDEGATE_CHUNK_BYTES="96K", **cache)
     assert "chunks     of at most 96 KiB; results of" in chosen
     assert "data_paths" not in json.loads(_plan("--fake", "1x2", "--json", **cache))
+
+
+BOUND = """
+import os
+cpus = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, {cpus[int(os.environ["LOCAL_RANK"]) % 2]})
+import torch
+import torch.distributed as dist
+import tidegate
+
+dist.init_process_group("tidegate")
+rank, size, n = dist.get_rank(), dist.get_world_size(), 1 << 14
+shard, gathered = torch.full((n,), float(rank)), torch.empty(size * n)
+for _ in range(50):
+    dist.all_gather_into_tensor(gathered, shard)
+assert gathered.view(size, n).mean(1).tolist() == list(range(size))
+copied = tidegate.stats()["links"]["shm"]["single_copy_bytes"]
+os.write(1, f"{copied}\\n".encode())
+dist.destroy_process_group()
+"""
+
+
+def _copied_once(folder: Path, ranks: int, **settings: str) -> list[int]:
+    """Bytes that each of `ranks` ranks, each bound to one of two processors, copied once."""
+    done = run_job(BOUND, folder, ranks, settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [int(line) for line in done.stdout.split()]
+
+
+def test_ranks_bound_to_a_processor_each_copy_once(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one processor")
+    if _copied_once(tmp_path, 2, TIDEGATE_SINGLE_COPY_BYTES="1T") == [0, 0]:
+        pytest.skip("processes may not read each other here")
+    assert all(copied > 0 for copied in _copied_once(tmp_path, 2))
+    assert _copied_once(tmp_path, 2, TIDEGATE_SINGLE_COPY_BYTES="0") == [0, 0]
+    assert _copied_once(tmp_path, 4) == [0] * 4  # Two to each processor.
+    assert all(_copied_once(tmp_path, 4, TIDEGATE_SINGLE_COPY_BYTES="1T"))

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <span>
@@ -13,6 +14,7 @@
 #include "collectives/transport/shm/wire.h"
 #include "common/ipc/memfd.h"
 #include "common/ipc/unix_socket.h"
+#include "common/machine/machine.h"
 #include "common/mapping.h"
 
 namespace tidegate {
@@ -198,7 +200,9 @@ void ShmAttachment::Publish(ShmTransport& transport) const {
   transport.PublishRecord({.pid = self_.pid,
                            .memory_thread = service_->thread_id(),
                            .host = self_.host,
-                           .address = service_->address()},
+                           .address = service_->address(),
+                           .cpus = AffinityMask(),
+                           .cpu_quota = static_cast<int>(std::ceil(CpuQuota().value_or(0)))},
                           transport.probe_);
 }
 

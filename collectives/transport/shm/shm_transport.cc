@@ -112,6 +112,17 @@ Status ShmTransport::CommitPair(int peer, bool sends) {
                     kRings);
 }
 
+bool ShmTransport::crowded() {
+  Crowding crowding = crowding_.load(std::memory_order_relaxed);
+  if (crowding == Crowding::kUnknown) {
+    for (int peer = 0; peer < ranks(); ++peer)
+      if (!IsAttached(peer)) return true;
+    crowding = ranks() > UsableCpusTogether() ? Crowding::kCrowded : Crowding::kNot;
+    crowding_.store(crowding, std::memory_order_relaxed);
+  }
+  return crowding == Crowding::kCrowded;
+}
+
 bool ShmTransport::ReadsMemoryOf(int peer) {
   return readable_[static_cast<std::size_t>(peer)].load(std::memory_order_relaxed) != 0;
 }

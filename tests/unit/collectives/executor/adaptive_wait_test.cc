@@ -69,7 +69,8 @@ TEST(AdaptiveWaitTest, TrustsYieldsAgainAfterManyFastOnes) {
 
 TEST(AdaptiveWaitTest, SpinsLongerWhenEveryRankHasACore) {
   SteppingClock clock(std::chrono::milliseconds(2));
-  AdaptiveWait alone(clock, /*oversubscribed=*/false);
+  AdaptiveWait alone(clock, /*oversubscribed=*/true);
+  alone.set_oversubscribed(false);
   EXPECT_GT(PollsUntilSleep(alone), 900);
 }
 

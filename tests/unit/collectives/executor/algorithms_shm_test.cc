@@ -34,6 +34,7 @@ void RunToEnd(ShmTransport& transport, Execution& execution, const CollectiveReq
   PreparedCall call =
       Prepare(request, schedule, sequence, kTestStageBytes, DataPaths{kTestStageBytes, 1 << 30});
   call.single_copy = single_copy;
+  call.crowded_single_copy = single_copy;
   const Status started = execution.Start(Bind(call));
   ASSERT_TRUE(started.ok()) << started.message();
   ASSERT_TRUE(SleepUntil(transport, [&] {

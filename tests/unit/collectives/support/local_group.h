@@ -38,7 +38,7 @@ class LocalGroup {
                 .transport = {group_, &group_->transport(rank)},
                 .doorbell = doorbell_,
                 .max_sleep = [] { return Nanoseconds(std::chrono::milliseconds(100)); },
-                .oversubscribed = true,
+                .oversubscribed = [] { return true; },
                 .plans = plans};
           }}));
     }

@@ -1,6 +1,7 @@
 #include "collectives/transport/memory_transport.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <atomic>
@@ -165,6 +166,45 @@ TEST(MemoryTransportTest, PeersReadTheMemoryOfARankOnceAllHaveSaidSo) {
                                     reinterpret_cast<std::byte*>(&copy), sizeof(here));
   EXPECT_TRUE(read.ok());
   EXPECT_EQ(copy, here);
+}
+
+/// Tells what is otherwise asked by transports alone.
+class Records : public MemoryTransport {
+ public:
+  Records(std::byte* base, const SegmentLayout& layout, int rank)
+      : MemoryTransport(base, layout, rank) {}
+  using MemoryTransport::UsableCpusTogether;
+  Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
+  Status CommitPair(int, bool) override { return Status(); }
+  void Wake() override {}
+};
+
+TEST(MemoryTransportTest, RanksHaveTheProcessorsOfAllWithinTheLargestQuota) {
+  const auto together = [](const std::vector<RankDescription>& ranks) {
+    const SegmentLayout layout(static_cast<int>(ranks.size()), kStage);
+    void* const memory = mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto* const base = static_cast<std::byte*>(memory);
+    const std::uint64_t probe = 0;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      Records(base, layout, static_cast<int>(rank)).PublishRecord(ranks[rank], probe);
+    const int cpus = Records(base, layout, 0).UsableCpusTogether();
+    munmap(memory, layout.total_bytes());
+    return cpus;
+  };
+  const auto on = [](std::uint64_t first, std::uint64_t last, int quota) {
+    RankDescription rank{.host = "a"};
+    rank.cpus.front() = first;
+    rank.cpus.back() = last;
+    rank.cpu_quota = quota;
+    return rank;
+  };
+  EXPECT_EQ(together({on(1, 0, 0), on(2, 0, 0)}), 2);
+  EXPECT_EQ(together({on(1, 0, 0), on(1, 0, 0)}), 1);
+  EXPECT_EQ(together({on(3, 0, 0), on(6, 8, 0)}), 4);
+  EXPECT_EQ(together({on(15, 0, 3), on(15, 0, 2)}), 3);
+  EXPECT_EQ(together({on(3, 0, 9), on(3, 0, 9)}), 2);
+  EXPECT_EQ(together({on(15, 0, 1), on(15, 0, 0)}), 4);
 }
 
 TEST(MemoryTransportTest, LongNamesAreCutNotOverrun) {

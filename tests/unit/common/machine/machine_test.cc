@@ -180,6 +180,22 @@ TEST_F(MachineTest, UsableCpusIsTheQuotaRoundedUpAndAtLeastOne) {
   EXPECT_EQ(UsableCpus(root()), std::min(2, CPU_COUNT(&mask)));
 }
 
+TEST_F(MachineTest, AffinityMaskHasABitForEachProcessorOfTheThread) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &before)) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    CpuSet expected{};
+    expected[static_cast<std::size_t>(cpu) / 64] = std::uint64_t{1} << cpu % 64;
+    EXPECT_EQ(AffinityMask(), expected);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
 TEST_F(MachineTest, UsableCpusFollowsTheAffinityMask) {
   ChildProcess child([&] {
     cpu_set_t mask;
