@@ -66,6 +66,7 @@ Status ReadValue(std::string_view flag, std::string_view value, Options& options
 
 bool ReadSwitch(std::string_view flag, Options& options) {
   const std::pair<std::string_view, bool*> switches[] = {{"--async", &options.async},
+                                                         {"--fresh", &options.fresh},
                                                          {"--load", &options.load},
                                                          {"--idle", &options.idle},
                                                          {"--resident", &options.resident}};

@@ -21,6 +21,7 @@ struct Options {
   int calls = 0;          ///< A loop; 0: by size.
   int warmups = 1;        ///< Calls before each loop.
   bool async = false;     ///< Submit and wait, on the progress thread.
+  bool fresh = false;     ///< Write the inputs before each call.
   bool load = false;      ///< A busy loop on every core.
   bool rivals = true;     ///< The rooflines and the bare barrier as well.
   bool resident = false;  ///< Also with tensors in the group's shared memory.
@@ -37,6 +38,7 @@ inline constexpr char kUsage[] =
     "  --calls 0                    of a loop; 0: 200, 61, 3 or 1 by size\n"
     "  --warmups 1                  calls before each loop, at most as many as in it\n"
     "  --async                      submit to the progress thread and wait\n"
+    "  --fresh                      write the inputs before each call, untimed\n"
     "  --resident                   also with tensors in the group's shared memory\n"
     "  --load                       with a busy loop on every core\n"
     "  --idle                       instead: the CPU time of groups that do nothing\n"

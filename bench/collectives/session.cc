@@ -108,14 +108,15 @@ Status Session::RunCell(Collective collective, std::size_t bytes) {
   }
 
   const int calls = options_.calls > 0 ? options_.calls : CallsOf(cell.bytes);
-  const bool times_each = cell.bytes <= kMostLatencyBytes;
+  const bool times_each = cell.bytes <= kMostLatencyBytes && !options_.fresh;
   std::vector<Variant> variants = VariantsOf(cell, problem);
   if (resident) AddVariants("resident", cell, *resident, false, &variants);
   nlohmann::json loops = nlohmann::json::object();
   nlohmann::json each = nlohmann::json::object();
   for (int round = 0; round < options_.rounds; ++round) {
     for (const Variant& variant : variants) {
-      const Result<double> loop = TimeLoop(variant, calls);
+      const Result<double> loop =
+          options_.fresh ? TimeFresh(variant, calls) : TimeLoop(variant, calls);
       TIDEGATE_RETURN_IF_ERROR(loop.status());
       loops[variant.name].push_back(loop.value());
       if (!times_each) continue;
@@ -145,8 +146,9 @@ void Session::AddVariants(const std::string& name, const Cell& cell, const Probl
     if (in_place && !Problem::HasInPlace(cell.collective)) break;
     CollectiveRequest request = problem.Request(in_place);
     request.input_memory = from_malloc ? InputMemory::kMalloc : InputMemory::kAny;
+    const Blocks inputs = request.inputs;
     variants->push_back({in_place ? name + "_in_place" : name,
-                         [this, request = std::move(request)] { return Call(request); }});
+                         [this, request = std::move(request)] { return Call(request); }, inputs});
   }
 }
 
@@ -185,14 +187,16 @@ std::vector<Session::Variant> Session::VariantsOf(const Cell& cell, const Proble
   if (Problem::HasRoofline(cell.collective)) {
     for (const auto& [name, stores] :
          {std::pair{"plain", Stores::kPlain}, std::pair{"streaming", Stores::kStreaming}})
-      variants.push_back({name, [&problem, stores = stores] {
+      variants.push_back({name,
+                          [&problem, stores = stores] {
                             problem.Roofline(stores);
                             return Status();
-                          }});
+                          },
+                          problem.Request(false).inputs});
   }
   if (BareExchange::Serves(cell.collective))
-    variants.push_back(
-        {"bare", [this, request = problem.Request(false)] { return Bare(request); }});
+    variants.push_back({"bare", [this, request = problem.Request(false)] { return Bare(request); },
+                        problem.Request(false).inputs});
   if (cell.bytes <= kMostLatencyBytes)
     variants.push_back({"flags", [this] {
                           flags_.Wait();
@@ -262,6 +266,20 @@ Result<double> Session::TimeLoop(const Variant& variant, int calls) {
   own().finish = Microseconds(finish);
   flags_.Wait();
   return (Greatest(&SharedArea::Told::finish) - Least(&SharedArea::Told::start)) / calls;
+}
+
+Result<double> Session::TimeFresh(const Variant& variant, int calls) {
+  std::chrono::duration<double, std::micro> taken{};
+  for (int call = -std::min(options_.warmups, calls); call < calls; ++call) {
+    for (const Block& block : variant.inputs) std::memset(block.data, 0, block.bytes);
+    flags_.Wait();
+    const TimePoint start = SteadyClock().Now();
+    TIDEGATE_RETURN_IF_ERROR(variant.call());
+    if (call >= 0) taken += SteadyClock().Now() - start;
+  }
+  own().finish = taken.count();
+  flags_.Wait();
+  return Greatest(&SharedArea::Told::finish) / calls;
 }
 
 Result<Session::Percentiles> Session::TimeEach(const Variant& variant, int calls) {

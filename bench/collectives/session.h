@@ -54,6 +54,7 @@ class Session {
   struct Variant {
     std::string name;
     std::function<Status()> call;
+    Blocks inputs = {};  ///< What it reads of this rank's.
   };
   struct Percentiles {
     double p50 = 0;
@@ -80,6 +81,9 @@ class Session {
                              Status (Session::*call)(const CollectiveRequest&));
   /// Microseconds of a call.
   Result<double> TimeLoop(const Variant& variant, int calls);
+  /// The same where the inputs are new each time, as those of programs are: nobody has them in a
+  /// cache but the rank that wrote them.
+  Result<double> TimeFresh(const Variant& variant, int calls);
   /// Of the durations of single calls, in microseconds, on the rank where they are greatest.
   Result<Percentiles> TimeEach(const Variant& variant, int calls);
   SharedArea::Told& own() { return area_.told[rank_]; }
