@@ -14,9 +14,6 @@ namespace {
 /// Parts of a tensor start at multiples of this, so that kernels see aligned data where it was.
 constexpr std::size_t kPartAlignment = 64;
 
-/// A rank that has to pass its inputs through its stage all the same does so in chunks of this.
-constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
-
 /// Ranks differ legally in what they send.
 constexpr std::size_t kTypicalAllToAll = std::size_t{1} << 20;
 
@@ -109,11 +106,11 @@ Blocks BlocksFor(const Blocks& blocks, int parts) {
   return parts == 1 || blocks.size() != 1 ? blocks : CutIntoParts(blocks.front(), parts);
 }
 
-/// Whether every rank reads the inputs of every other, and then no results. Elsewhere some ranks
-/// would copy everything, while those that could fill stages meanwhile wait for them.
-bool ReadsAllRanks(Collective collective) {
-  return collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
-         collective == Collective::kAllToAll;
+/// Whether every rank copies inputs of every other and nothing else. Reductions would read into a
+/// buffer first; in a broadcast some ranks would copy everything, while those that could fill
+/// stages meanwhile wait for them.
+bool CopiesFromAllRanks(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kAllToAll;
 }
 
 }  // namespace
@@ -202,15 +199,11 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.chunk_bytes = paths.chunk_bytes;
   call.input_memory = request.input_memory;
   const auto copies_once = [&](std::size_t most) {
-    return ReadsAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
-           call.output_bytes <= most / (Reduces(request.collective) ? 2 : 1);
+    return CopiesFromAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
+           call.output_bytes <= most;
   };
   call.single_copy = copies_once(paths.single_copy_bytes);
   call.crowded_single_copy = copies_once(paths.crowded_single_copy_bytes);
-  // What is not reduced goes where it belongs at once: chunks would only be more system calls.
-  call.single_copy_chunk_bytes = Reduces(request.collective)
-                                     ? call.chunk_bytes
-                                     : std::max(call.chunk_bytes, kSingleCopyChunkBytes);
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;
@@ -268,7 +261,6 @@ Invocation Bind(const PreparedCall& call) {
           .streaming = call.streaming,
           .single_copy = call.single_copy,
           .crowded_single_copy = call.crowded_single_copy,
-          .single_copy_chunk_bytes = call.single_copy_chunk_bytes,
           .input_memory = call.input_memory};
 }
 

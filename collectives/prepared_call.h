@@ -27,7 +27,6 @@ struct PreparedCall {
   bool streaming = false;
   bool single_copy = false;
   bool crowded_single_copy = false;
-  std::size_t single_copy_chunk_bytes = 0;
   InputMemory input_memory = InputMemory::kAny;
   const Schedule* schedule = nullptr;
   bool copy_inputs = false;

@@ -203,9 +203,8 @@ const std::vector<Setting>& Table() {
               "rank of a group decides."),
       BytesOr(
           "automatic", "TIDEGATE_SINGLE_COPY_BYTES", &Config::single_copy_bytes, 0, 1024 * kGiB,
-          "All-gathers and all-to-alls from 16 KiB to this size, and reduce-scatters to half of "
-          "it, "
-          "read tensors where they lie in the processes of other ranks (process_vm_readv), where "
+          "All-gathers and all-to-alls from 64 KiB to this size read tensors where they lie in the "
+          "processes of other ranks (process_vm_readv), where "
           "the kernel allows that; 0 for none. By default 16 MiB, or none with more ranks than "
           "processors that they may use, all together. One rank of a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),

@@ -15,6 +15,9 @@ constexpr int kChunkBits = 24;
 /// Of a call with no longer blocks, what goes into the own stage first is there before the arrival
 /// is announced, so that peers find it all at once: the cost of one hand-over instead of two.
 constexpr std::size_t kRidingBytes = 64 << 10;
+/// What goes from tensor to tensor at once needs no chunks, which are only more system calls. A
+/// rank that has to pass its inputs through its stage all the same does so in such chunks.
+constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
 /// Copying or reducing fewer bytes takes less time than a fence and a look at who sleeps.
 constexpr std::size_t kBytesWorthAWake = 16 << 10;
 
@@ -47,7 +50,7 @@ Status Execution::Start(const Invocation& invocation) {
   const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
   // Whether ranks are crowded they agree on once all are there, as at the end of any operation.
   if (index_ > 0 && MaySingleCopy())
-    call_.chunk_bytes = std::max(call_.chunk_bytes, call_.single_copy_chunk_bytes);
+    call_.chunk_bytes = std::max(call_.chunk_bytes, kSingleCopyChunkBytes);
   chunk_bytes_ =
       std::min(slot_bytes / static_cast<std::size_t>(schedule.sub_slots), call_.chunk_bytes) /
       kChunkAlignment * kChunkAlignment;
@@ -299,12 +302,6 @@ bool Execution::Reduce(const Step& step, std::int64_t chunk) {
     for (std::size_t term = 0; term < count; ++term) {
       const Slice& slice = operands[term].slice;
       const PeerInput input = InputOf(slice);
-      if (input.in == InputsIn::kProcess) {
-        std::byte* const copy = fetched_inputs_.get() + term * fetched_stride_;
-        if (!Fetch(slice, input, chunk, copy, bytes)) return false;
-        sources_[term] = copy;
-        continue;
-      }
       sources_[term] = Address(slice, i, chunk);
       if (slice.buffer == Buffer::kStage && slice.owner != rank_) bytes_from_peers_ += bytes;
       if (input.in == InputsIn::kRegion) resident_bytes_ += bytes;

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -31,7 +30,6 @@ struct Invocation {
   bool streaming = false;       ///< Outputs bypass the cache.
   bool single_copy = false;     ///< Peers may read the inputs in this process's memory.
   bool crowded_single_copy = false;              ///< The same where the transport is crowded.
-  std::size_t single_copy_chunk_bytes = 0;       ///< Instead of chunk_bytes, if longer, for those.
   InputMemory input_memory = InputMemory::kAny;  ///< As in CollectiveRequest.
 };
 
@@ -137,7 +135,6 @@ class Execution {
   Status NoteInputs(int peer, const Fingerprint& theirs);
   Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t most, std::uint64_t* mine) const;
   void NoteInputStarts();
-  Status ReserveFetched();
   PeerInput InputOf(const Slice& slice) const;
   bool Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
              std::size_t bytes);
@@ -191,9 +188,6 @@ class Execution {
   std::vector<std::uint16_t> ahead_;       ///< By rank: Fingerprint::ahead.
   std::vector<double> terms_;              ///< By operand of the step that runs.
   std::vector<const std::byte*> sources_;
-  std::unique_ptr<std::byte[]> fetched_inputs_;  ///< What a reduction has fetched of a chunk.
-  std::size_t fetched_inputs_bytes_ = 0;
-  std::size_t fetched_stride_ = 0;  ///< From one operand's to the next one's.
 };
 
 }  // namespace tidegate

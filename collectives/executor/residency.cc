@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <new>
 #include <string>
 
 #include "collectives/executor/execution.h"
@@ -52,7 +51,9 @@ Execution::PeerInput Execution::PlaceOfInputs() const {
   return {};
 }
 
+/// Not in reductions, which load their operands from a stage faster than the system copies them.
 bool Execution::MaySingleCopy() const {
+  if (Reduces(call_.schedule->collective)) return false;
   // Looks at the transport only where that makes a difference.
   return call_.single_copy == call_.crowded_single_copy ? call_.single_copy
          : transport_.crowded()                         ? call_.crowded_single_copy
@@ -98,23 +99,6 @@ void Execution::NoteInputStarts() {
     input_starts_.push_back(input_starts_.back() + block.bytes);
 }
 
-/// Room for what a reduction fetches from the processes of its peers.
-Status Execution::ReserveFetched() {
-  std::size_t operands = 0;
-  for (const Step& step : call_.schedule->steps)
-    if (step.kind == StepKind::kReduce)
-      operands = std::max(operands, static_cast<std::size_t>(step.operand_count));
-  fetched_stride_ = std::min(longest_, chunk_bytes_);
-  const std::size_t bytes = operands * fetched_stride_;
-  if (bytes <= fetched_inputs_bytes_) return Status();
-  fetched_inputs_.reset(new (std::nothrow) std::byte[bytes]);
-  fetched_inputs_bytes_ = fetched_inputs_ == nullptr ? 0 : bytes;
-  if (fetched_inputs_ != nullptr) return Status();
-  return Status(StatusCode::kResourceExhausted,
-                "no memory for a copy of " + std::to_string(bytes) +
-                    " bytes of the inputs of other ranks; set TIDEGATE_SINGLE_COPY_BYTES=0");
-}
-
 /// How many bytes of the inputs of `peer`, which can have no more than `most`, this rank may have
 /// to do with; `mine`: where the first of its own begins, which other slices count from.
 Result<std::uint64_t> Execution::ExtentOfInputs(int peer, std::uint64_t most,
@@ -155,14 +139,14 @@ Status Execution::NoteInputs(int peer, const Fingerprint& theirs) {
   if (!peer_offers_) NoteInputStarts();
   peer_offers_ = true;
   const bool in_process = theirs.inputs_in == InputsIn::kProcess;
-  if (in_process) TIDEGATE_RETURN_IF_ERROR(ReserveFetched());
   const std::uint64_t most =
       in_process ? std::numeric_limits<std::uint64_t>::max() : transport_.region_bytes();
   std::uint64_t mine = 0;
   const Result<std::uint64_t> extent = ExtentOfInputs(peer, most, &mine);
-  const bool is_possible = in_process ? transport_.ReadsMemoryOf(peer)
-                                      : theirs.inputs_in == InputsIn::kRegion &&
-                                            theirs.inputs_at % call_.element_bytes == 0;
+  const bool is_possible =
+      in_process
+          ? transport_.ReadsMemoryOf(peer) && !Reduces(theirs.collective)
+          : theirs.inputs_in == InputsIn::kRegion && theirs.inputs_at % call_.element_bytes == 0;
   if (!extent.ok() || !is_possible || theirs.inputs_at > most ||
       extent.value() > most - theirs.inputs_at)
     return Status(

@@ -55,12 +55,16 @@ class ResidencyTest : public ::testing::TestWithParam<int> {
           << NameOf(algorithm.collective) << " " << algorithm.name;
       if (ranks() == 1 || placement.nodes() > 1) continue;
       std::uint64_t in_place = 0;
-      for (int rank = 0; rank < ranks(); ++rank)
+      for (int rank = 0; rank < ranks(); ++rank) {
         in_place += adversary.ResidentBytesOf(rank) + adversary.SingleCopyBytesOf(rank);
+        if (Reduces(algorithm.collective)) {
+          EXPECT_EQ(adversary.SingleCopyBytesOf(rank), 0u);
+        }
+      }
       const bool stages_inputs =
           algorithm.collective != Collective::kBarrier &&
           (algorithm.name == "direct" || algorithm.name == "tree" || algorithm.name == "two_shot");
-      if (stages_inputs) {
+      if (stages_inputs && (is_resident || !Reduces(algorithm.collective))) {
         EXPECT_GT(in_place, 0u) << NameOf(algorithm.collective);
       }
     }
@@ -288,14 +292,15 @@ struct Abutting {
       asked.push_back(data - bytes());
       return data == bytes();
     });
-    two.schedules_[0] = FindAlgorithm(Collective::kReduceScatter, "direct")
+    two.schedules_[0] = FindAlgorithm(Collective::kAllToAll, "direct")
                             ->build({.rank = 0, .ranks = 2, .placement = &two.placement_});
-    CollectiveRequest request{.collective = Collective::kReduceScatter,
-                              .dtype = DataType::kInt32,
-                              .reduce_op = ReduceOp::kSum,
-                              .input_memory = memory,
-                              .inputs = {{bytes(), kHalf}, {bytes() + kHalf, kHalf}},
-                              .outputs = {{bytes() + 2 * kHalf, kHalf}}};
+    CollectiveRequest request{
+        .collective = Collective::kAllToAll,
+        .dtype = DataType::kInt32,
+        .even = true,
+        .input_memory = memory,
+        .inputs = {{bytes(), kHalf}, {bytes() + kHalf, kHalf}},
+        .outputs = {{bytes() + 2 * kHalf, kHalf}, {bytes() + 3 * kHalf, kHalf}}};
     const PreparedCall call = Prepare(request, two.schedules_[0], 1, kStageBytes, DataPaths());
     EXPECT_TRUE(two.executions_[0].Start(Bind(call)).ok());
   }
