@@ -106,13 +106,6 @@ Blocks BlocksFor(const Blocks& blocks, int parts) {
   return parts == 1 || blocks.size() != 1 ? blocks : CutIntoParts(blocks.front(), parts);
 }
 
-/// Whether every rank copies inputs of every other and nothing else. Reductions would read into a
-/// buffer first; in a broadcast some ranks would copy everything, while those that could fill
-/// stages meanwhile wait for them.
-bool CopiesFromAllRanks(Collective collective) {
-  return collective == Collective::kAllGather || collective == Collective::kAllToAll;
-}
-
 }  // namespace
 
 std::size_t MessageBytes(const CollectiveRequest& request) {
@@ -127,6 +120,14 @@ std::size_t MessageBytes(const CollectiveRequest& request) {
     default:
       return std::max(LongestBytes(request.inputs), LongestBytes(request.outputs));
   }
+}
+
+bool MayCopyOnce(Collective collective, std::size_t bytes, std::size_t most) {
+  // Reductions would read into a buffer first. In a broadcast some ranks would copy everything,
+  // while those that could fill stages meanwhile wait for them.
+  const bool copies_from_all =
+      collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  return copies_from_all && bytes >= kLeastSingleCopyBytes && bytes <= most;
 }
 
 Status CheckRequest(const CollectiveRequest& request, int rank, int ranks) {
@@ -198,12 +199,9 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
   call.chunk_bytes = paths.chunk_bytes;
   call.input_memory = request.input_memory;
-  const auto copies_once = [&](std::size_t most) {
-    return CopiesFromAllRanks(request.collective) && call.output_bytes >= kLeastSingleCopyBytes &&
-           call.output_bytes <= most;
-  };
-  call.single_copy = copies_once(paths.single_copy_bytes);
-  call.crowded_single_copy = copies_once(paths.crowded_single_copy_bytes);
+  call.single_copy = MayCopyOnce(request.collective, call.output_bytes, paths.single_copy_bytes);
+  call.crowded_single_copy =
+      MayCopyOnce(request.collective, call.output_bytes, paths.crowded_single_copy_bytes);
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.sequence = sequence;

@@ -38,6 +38,10 @@ struct PreparedCall {
 /// the same call. all_to_all, unless it is even: a constant, since ranks do not share its sizes.
 std::size_t MessageBytes(const CollectiveRequest& request);
 
+/// Whether ranks that may read each other's memory do so in calls with `bytes` in all blocks
+/// together; `most`: of the DataPaths that hold.
+bool MayCopyOnce(Collective collective, std::size_t bytes, std::size_t most);
+
 /// Checks `request` against the table in request.h for `rank` of `ranks`: kInvalidArgument or
 /// kUnsupported with the offending values.
 Status CheckRequest(const CollectiveRequest& request, int rank, int ranks);

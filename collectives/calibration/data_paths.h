@@ -14,8 +14,9 @@ struct DataPaths {
   /// From so many bytes of output on, results are written past the caches.
   std::size_t stream_bytes = std::size_t{8} << 20;
   /// From kLeastSingleCopyBytes up to so many bytes of all blocks together, ranks read each other's
-  /// tensors in the memory of their processes, where nothing is reduced and the kernel lets them; 0:
-  /// never. Not measured: threads of one process get into each other's way there, as ranks do not.
+  /// tensors in the memory of their processes, where nothing is reduced and the kernel lets them;
+  /// 0: never. Not measured: threads of one process get into each other's way there, as ranks do
+  /// not.
   std::size_t single_copy_bytes = std::size_t{16} << 20;
   /// The same for ranks that wait for a processor (Transport::crowded): each waits once more, for
   /// the last reader of its tensor.

@@ -8,6 +8,7 @@
 #include "backend/error_translation.h"
 #include "backend/gil.h"
 #include "collectives/algorithms/algorithms.h"
+#include "collectives/prepared_call.h"
 #include "collectives/schedule/schedule_json.h"
 #include "collectives/topology/discovery.h"
 #include "collectives/topology/fake_cluster.h"
@@ -239,8 +240,10 @@ py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int
     paths["chunk_bytes"] = basis_->paths.chunk_bytes;
     paths["stream_bytes"] = basis_->paths.stream_bytes;
     // As if the ranks had the processors of this process, all together.
-    paths["single_copy_bytes"] = ranks() > UsableCpus() ? basis_->paths.crowded_single_copy_bytes
-                                                        : basis_->paths.single_copy_bytes;
+    const std::size_t most = ranks() > UsableCpus() ? basis_->paths.crowded_single_copy_bytes
+                                                    : basis_->paths.single_copy_bytes;
+    paths["single_copy_bytes"] = most;
+    paths["single_copy"] = MayCopyOnce(request.collective, request.bytes, most);
     answer["data_paths"] = paths;
   }
   return answer;

@@ -97,10 +97,9 @@ def _show(
             f"chunks     of at most {size(paths['chunk_bytes'])}; results of "
             f"{size(paths['stream_bytes'])} and more are written past the caches"
         )
-        most = paths["single_copy_bytes"]
         print(
-            f"copies     one, between processes, up to {size(most)}, where the kernel allows that"
-            if most
+            "copies     one, between processes, where the kernel allows that"
+            if paths["single_copy"]
             else "copies     two, through the stage"
         )
     if options.why and plan["candidates"]:
