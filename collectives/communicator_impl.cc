@@ -215,10 +215,10 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   Lane& lane = group.lanes[static_cast<std::size_t>(LaneOf(collective))];
   if (!options.async && lane.Take(*task)) {
     lock.unlock();
-    if (lane.Run(*task)) ProcessRuntime::Get().engine()->Notify(shared_from_this());
     // An operation of the other lane may have waited for this one's buffers.
-    if (!group.lanes[static_cast<std::size_t>(1 - LaneOf(collective))].Idle())
-      group.context.doorbell().Ring();
+    const bool queued = lane.Run(*task);
+    if (queued || !group.lanes[static_cast<std::size_t>(1 - LaneOf(collective))].Idle())
+      ProcessRuntime::Get().engine()->Notify(shared_from_this());
     return std::move(task->operation);
   }
   std::shared_ptr<Operation> operation = task->operation;

@@ -102,7 +102,7 @@ class CommunicatorImpl final : public Communicator,
   std::atomic<std::thread::id> attaching_by_{};
 
   std::mutex submit_mutex_;  // Makes numbering and queueing one step; taken before mutex_.
-  /// attached_, from the first collective until Shutdown, whoever holds this lock needs no other.
+  /// attached_, from the first operation to Shutdown: whoever holds this lock needs no other.
   std::shared_ptr<Attached> ready_;                    // Guarded by submit_mutex_.
   std::vector<std::shared_ptr<Operation>> transfers_;  // Guarded by submit_mutex_.
   std::atomic<std::uint64_t> transfer_sequence_{0};    // Raised under submit_mutex_.

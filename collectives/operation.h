@@ -27,7 +27,7 @@ inline constexpr int kAnySource = -1;
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  /// One that its maker runs, and completes by CompleteUnseen, before a user sees it.
+  /// Without Hold it keeps nothing, and a signal aborts nothing.
   Operation(std::string_view name, std::uint64_t sequence);
 
   /// Before others see it: what to hold until it is done, and the group that is aborted, if it is

@@ -6,6 +6,7 @@
 
 #include "collectives/prepared_call.h"
 #include "collectives/verified_plans.h"
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/units.h"
 
@@ -20,8 +21,9 @@ Result<const Schedule*> PlanBook::For(const CollectiveRequest& request) {
       // hold.
       .in_one_pass = request.reduce_op == ReduceOp::kAvg && IsInteger(request.dtype),
       .uneven = request.collective == Collective::kAllToAll && !request.even};
-  Known& known =
-      known_[(asked.bytes / 64 + static_cast<std::size_t>(asked.collective)) % known_.size()];
+  const std::uint64_t hash =
+      MixHash(MixHash(kHashSeed, asked.bytes), static_cast<std::uint64_t>(asked.collective));
+  Known& known = known_[(hash >> 32) % known_.size()];
   if (known.schedule != nullptr && known.asked == asked) return known.schedule;
   const Result<const Schedule*> schedule = Choose(request, asked);
   if (schedule.ok()) known = {asked, schedule.value()};

@@ -15,8 +15,9 @@ constexpr int kChunkBits = 24;
 /// Of a call with no longer blocks, what goes into the own stage first is there before the arrival
 /// is announced, so that peers find it all at once: the cost of one hand-over instead of two.
 constexpr std::size_t kRidingBytes = 64 << 10;
-/// What goes from tensor to tensor at once needs no chunks, which are only more system calls. A
-/// rank that has to pass its inputs through its stage all the same does so in such chunks.
+/// All-gathers that go from tensor to tensor at once need no chunks, which are only more system
+/// calls; these are as long as slots allow. A rank that has to stage its input all the same uses
+/// the same.
 constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
 /// Copying or reducing fewer bytes takes less time than a fence and a look at who sleeps.
 constexpr std::size_t kBytesWorthAWake = 16 << 10;
@@ -48,8 +49,10 @@ Status Execution::Start(const Invocation& invocation) {
   if (schedule.even) TIDEGATE_RETURN_IF_ERROR(CheckEven());
 
   const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
-  // Whether ranks are crowded they agree on once all are there, as at the end of any operation.
-  if (index_ > 0 && MaySingleCopy())
+  // All ranks must come to the same. Whether they are crowded they agree on once all are there, as
+  // at the end of any operation; how long an all_to_all is, which is what splits tell, they need
+  // not.
+  if (index_ > 0 && call_.splits.empty() && MaySingleCopy())
     call_.chunk_bytes = std::max(call_.chunk_bytes, kSingleCopyChunkBytes);
   chunk_bytes_ =
       std::min(slot_bytes / static_cast<std::size_t>(schedule.sub_slots), call_.chunk_bytes) /

@@ -28,6 +28,8 @@ std::string ReadText(const char (&source)[kSize]) {
 using FingerprintWords = std::array<std::uint64_t, sizeof(Fingerprint) / sizeof(std::uint64_t)>;
 
 void StoreFingerprint(SharedFingerprint& shared, const Fingerprint& fingerprint) {
+  // After the arrival before: see LatestArrival.
+  std::atomic_thread_fence(std::memory_order_release);
   const auto words = std::bit_cast<FingerprintWords>(fingerprint);
   for (std::size_t i = 0; i < words.size(); ++i)
     shared.words[i].store(words[i], std::memory_order_relaxed);

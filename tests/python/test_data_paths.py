@@ -112,6 +112,44 @@ def test_why_shows_the_paths_of_this_machine(tmp_path: Path) -> None:
     assert "data_paths" not in json.loads(_plan("--fake", "1x2", "--json", **cache))
 
 
+UNEVEN = """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("tidegate")
+rank, size = dist.get_rank(), dist.get_world_size()
+
+def sent(peer, large):
+    parts = [8 << 10] * size
+    parts[-1] = large if peer == 0 else parts[-1]
+    seed = torch.Generator().manual_seed(peer)
+    return [torch.randint(256, (n,), generator=seed, dtype=torch.uint8) for n in parts]
+
+dist.barrier()
+right = True
+for large in (100 << 10, 300 << 10, 17 << 20):  # Of rank 0 alone: on either side of both limits.
+    wanted = torch.cat([sent(peer, large)[rank] for peer in range(size)])
+    for _ in range(4):
+        mine, got = sent(rank, large), torch.zeros_like(wanted)
+        sizes = [len(sent(peer, large)[rank]) for peer in range(size)]
+        dist.all_to_all_single(got, torch.cat(mine), sizes, [len(part) for part in mine])
+        right = right and torch.equal(got, wanted)
+os.write(1, b"right\\n" if right else b"wrong\\n")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_that_send_much_and_little_cut_it_alike(tmp_path: Path, size: int) -> None:
+    for chunk, once in (("64K", None), ("4K", "16M"), ("64K", "0")):
+        settings = {"TIDEGATE_CHUNK_BYTES": chunk, "TIDEGATE_STAGE_BYTES": "4M"}
+        if once is not None:
+            settings["TIDEGATE_SINGLE_COPY_BYTES"] = once
+        done = run_job(UNEVEN, tmp_path, size, settings)
+        assert done.stdout.split() == ["right"] * size, done.stderr[-3000:]
+
+
 BOUND = """
 import os
 cpus = sorted(os.sched_getaffinity(0))[:2]
