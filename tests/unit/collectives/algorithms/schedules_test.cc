@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <set>
 #include <sstream>
 #include <string>
@@ -28,12 +30,29 @@ std::string FileName(const NamedAlgorithm& algorithm, const std::string& placeme
          ".txt";
 }
 
-/// Nodes and ranks of a node, even and uneven.
+/// Nodes and ranks of a node, even and uneven; "by" some nodes below each switch.
 std::vector<testing::NamedPlacement> GoldenPlacements() {
   return {{"1x4", Placement::Block(1, 4)},
           {"2x2", Placement::Block(2, 2)},
           {"3x2", Placement::Block(3, 2)},
-          {"3+1", Placement::Make(std::vector<int>{0, 0, 0, 1}).value()}};
+          {"3+1", Placement::Make(std::vector<int>{0, 0, 0, 1}).value()},
+          {"4x2", Placement::Block(4, 2)},
+          {"4x2_by_2", Placement::Block(4, 2).WithSwitches(2)}};
+}
+
+/// Of eight ranks only those algorithms that do there what they do nowhere smaller, and both halves
+/// of an all-reduce only by themselves: these files are long.
+bool HasGolden(const NamedAlgorithm& algorithm, const std::string& placement) {
+  const auto is_of = [&](std::initializer_list<const char*> names) {
+    return algorithm.collective != Collective::kAllReduce &&
+           std::ranges::find(names, algorithm.name) != names.end();
+  };
+  if (placement == "4x2")
+    return is_of(
+        {"column_segmented_bruck", "column_segmented_far_first", "column_recursive_doubling"});
+  if (placement == "4x2_by_2")
+    return is_of({"column_far_first", "column_segmented_far_first", "column_circle"});
+  return true;
 }
 
 /// All ranks of `placement`; the root, where there is one, is rank 1.
@@ -65,7 +84,7 @@ TEST(SchedulesTest, AreThoseOfTheGoldenFiles) {
   for (const auto& [name, placement] : GoldenPlacements()) {
     std::set<std::string> seen;
     for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
-      if (!algorithm.serves(placement)) continue;
+      if (!algorithm.serves(placement) || !HasGolden(algorithm, name)) continue;
       // Between two nodes all exchanges are one; those that are another's equal have no file.
       if (!seen.insert(TextOfAllRanks(algorithm, placement, /*with_name=*/false)).second) continue;
       const std::string file = FileName(algorithm, name);
