@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -279,12 +279,19 @@ TEST(PlannerTest, LookingUpWhatIsDecidedTakesNoSimulation) {
   Planner planner = Planner::Make(cluster).value();
   const PlanRequest request{Collective::kAllGather, kMega};
   ASSERT_TRUE(planner.Decide(request).ok());
-  constexpr int kLookups = 100000;
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kLookups; ++i) ASSERT_TRUE(planner.Decide(request).ok());
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  RecordProperty("lookup_us", std::to_string(took.count() / kLookups));
-  std::printf("a look-up takes %.3f us\n", took.count() / kLookups);
+  constexpr int kLookups = 10000;
+  // The least of several rounds: what else runs on the machine only makes them longer.
+  double lookup_us = 1e9;
+  for (int round = 0; round < 10; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kLookups; ++i) ASSERT_TRUE(planner.Decide(request).ok());
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    lookup_us = std::min(lookup_us, took.count() / kLookups);
+  }
+  RecordProperty("lookup_us", std::to_string(lookup_us));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LE(lookup_us, 2);
+#endif
 }
 
 TEST(PlannerTest, DecisionsAreKeptBySizeClass) {
