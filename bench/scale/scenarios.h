@@ -18,7 +18,7 @@ struct Scenario {
   /// The cluster that the flat ring runs on, which may be another one; equal names, equal times.
   std::string ring;
   Topology ring_topology;
-  int ring_orbit = 0;
+  int ring_orbit = 0;  ///< Not `orbit` where ring_topology is not `topology`.
 };
 
 /// All scenarios of `ranks` ranks.
