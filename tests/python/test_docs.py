@@ -26,10 +26,23 @@ def test_the_algorithm_of_the_documentation_is_the_one_that_is_tested() -> None:
     assert len(body.splitlines()) < 60
 
 
-def test_every_all_gather_has_a_figure() -> None:
-    cluster = _backend.load_shim().Cluster.fake("4x2")
-    shown = {name for collective, name, _, _ in FIGURES if collective == "all_gather"}
-    assert shown == set(cluster.algorithms("all_gather"))
+def test_every_algorithm_has_a_figure() -> None:
+    """Its own, or that of what it is the transpose of."""
+    shim = _backend.load_shim()
+    transposed = {
+        "reduce_scatter": "all_gather",
+        "all_reduce": "all_gather",
+        "reduce": "broadcast",
+    }
+    shown = {(collective, name) for collective, name, _, _ in FIGURES}
+    for collective in (
+        *("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"),
+        *("gather", "scatter", "all_to_all"),
+    ):
+        for nodes in ("4x2", "1x4"):
+            for name in shim.Cluster.fake(nodes).algorithms(collective):
+                wanted = {(collective, name), (transposed.get(collective, collective), name)}
+                assert shown & wanted, f"{collective} {name} of {nodes} has no figure"
     files = {f"figures/{path.name}" for path in (ROOT / "docs/figures").iterdir()}
     assert files == {path for _, _, _, path in FIGURES}
 
