@@ -2,7 +2,9 @@
 // what the others staged for it. Each pair's stream has its own length, known to both ends.
 //
 // Cost: alpha + 2 (p-1)/p * S * beta a rank, one round, pipelined over chunks. Extra memory: 2
-// (p-1) chunks a rank.
+// (p-1) chunks a rank. Source: the exchange in which all messages are posted at once of Thakur,
+// Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", IJHPCA
+// 19(1), 2005, section 4.3, through shared memory.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/sub_slots.h"

@@ -1,3 +1,26 @@
+// Exchanges: ways for each of m members to get the block of every other. A flow says what members
+// and blocks are: ranks and shards (flow_flat.cc), nodes and columns (flow_column.cc), or leaders
+// and all that a node has (flow_leader.cc).
+//
+// Cost, for blocks of s bytes:
+//                               rounds                   time
+//   pairwise                    1                        alpha + (m-1) s beta
+//   ring                        m-1                      (m-1) (alpha + s beta)
+//   bruck, far_first            ceil(log2 m)             ceil(log2 m) alpha + (m-1) s beta
+//   recursive_doubling          log2 m, a whole number   the same
+//   segmented_*, of k segments  ceil(log2 m) + k         at most k alpha more
+// Extra memory: room for the m-1 blocks that arrive, of two chunks. Order of reduction, backwards:
+// that of the flow; each member that passes a sum on rounds it: none in pairwise, m-2 in a ring, at
+// most ceil(log2 m) - 1 in the others.
+//
+// Sources. Pairwise, recursive doubling: Thakur, Rabenseifner, Gropp, "Optimization of collective
+// communication operations in MPICH", IJHPCA 19(1), 2005. Ring: the same, and, with its transpose
+// as an all-reduce, Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+// workstations", JPDC 69(2), 2009. Bruck: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient
+// algorithms for all-to-all communications in multiport message-passing systems", IEEE TPDS 8(11),
+// 1997. Far first: the all-gather half of PAT, Jeaugey, arXiv 2506.20252. That messages are cut
+// into segments is of this library.
+
 #include "collectives/algorithms/exchange.h"
 
 #include <algorithm>

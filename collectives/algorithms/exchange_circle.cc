@@ -1,4 +1,14 @@
 // Everybody to everybody, one by one, in turns that keep every member busy and none doubly so.
+//
+// Cost among m members, for blocks of s bytes: alpha + (m-1) s beta in m-1 turns, which do not wait
+// for each other: one round; in groups two, since a block from another group is passed on inside.
+// Extra memory: room for the m-1 blocks that arrive, of two chunks; backwards also for what is
+// staged inside the node, which makes room after some steps. Order of reduction, backwards: that of
+// the flow; a sum is passed on, and rounded for that, by one member of its group at most.
+//
+// Source: inside a group, the turns of a round-robin tournament by the circle method (T. P.
+// Kirkman, Cambridge and Dublin Mathematical Journal 2, 1847); exchange.h says what this library
+// adds.
 
 #include <algorithm>
 #include <limits>

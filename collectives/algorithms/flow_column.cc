@@ -2,9 +2,10 @@
 // with its own shard, and what arrives in a rank's stage is read there by the rest of its node
 // while the next is on the wire.
 //
-// Cost: the exchange between n nodes, of shards s = S/p in g columns at once: (n-1)/n S beta2 of
-// the node's link, the lower bound, for every placement; beside it, pipelined, (p-1)/p S beta1
-// inside. Extra memory: n shards' chunks forwards, g n backwards (of a circle, n and some), twice.
+// Cost: the exchange between n nodes, of shards s = S/p in g columns at once: its rounds and alpha2
+// (exchange.cc, exchange_circle.cc), and (n-1)/n S beta2 of the node's link, the lower bound, for
+// every placement; beside it, pipelined, (p-1)/p S beta1 inside, whose last round is beside
+// nothing. Extra memory: n shards' chunks forwards, g n backwards (of a circle, n and some), twice.
 // Order of reduction, backwards: a node's ranks in one pass, in their order, with what came over
 // the wire among them; one rounding a node, of which a circle goes through two at most, and with
 // chains of readers one for each rank of a chain. Source: hierarchical copy-engine all-gather of

@@ -1,9 +1,11 @@
 // Flat: one exchange over all ranks in the order of their numbers.
 //
-// Cost: that of the exchange (exchange.h) with the slowest path that it uses; a ring moves
-// (p-1)/p S through each node's link where the ranks of a node are neighbours, and g times that
-// where they are not. Extra memory: 2 (p-1) chunks. Order of reduction, backwards: each hop adds
-// its own contribution and those it received, in the order of the ranks they come from, and rounds.
+// Cost: rounds and time of the exchange among p members (exchange.cc) with the slowest path that it
+// uses, for a ring p-1 rounds and (p-1) (alpha2 + S/p beta2) at most; it moves (p-1)/p S through
+// each node's link where the ranks of a node are neighbours, and g times that where they are not.
+// Extra memory: 2 (p-1) chunks. Order of reduction, backwards: each hop adds its own contribution
+// and those it received, in the order of the ranks they come from, and rounds. Source: those of the
+// exchanges, for example the ring of Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005.
 
 #include <algorithm>
 

@@ -1,8 +1,9 @@
 // Leader based: the first rank of each node exchanges what its whole node holds with those of the
 // other nodes, and offers what arrives to its node.
 //
-// Cost: the exchange between n nodes of g S/p each: (n-1)/n S beta2, as column first, in fewer and
-// larger messages, but by one rank alone; inside (p-1)/p S beta1. Extra memory: p chunks.
+// Cost: the exchange between n nodes of g S/p each (exchange.cc), its rounds and alpha2, and
+// (n-1)/n S beta2, as column first, in fewer and larger messages, but by one rank alone; inside, a
+// round before it and one after it, 2 alpha1 + (p-1)/p S beta1. Extra memory: p chunks.
 // Order of reduction, backwards: the leader reduces its node's ranks with what came over the wire
 // in the order of ranks; the owner of a block adds its node's ranks and the leader's sum. Source:
 // the leader-based form of hierarchical collectives, for example Open MPI's HAN (Luo et al.,

@@ -1,3 +1,20 @@
+// Broadcasts between nodes, each of S bytes from node 0; flow_column_broadcast.cc runs one for each
+// column, backwards as a reduction.
+//
+// Cost among n nodes:
+//                     rounds             time
+//   chain             n-1                (n-1) alpha + S beta, pipelined over chunks
+//   scatter_pairwise  2                  2 alpha + 2 (n-1)/n S beta at the root, half elsewhere
+//   scatter_bruck     1 + ceil(log2 n)   an alpha each, and the same bytes
+// Extra memory, of two chunks: one piece for the chain, n for the others; backwards also what a
+// node sends, one piece or at most 2 (n-1). Order of reduction, backwards: that of the flow; each
+// node that passes a sum on rounds it: n-2 in a chain, at most one in pairs, ceil(log2 n) by Bruck.
+//
+// Sources: the pipelined chain, as in Sanders, Speck, Traff, "Two-tree algorithms for full
+// bandwidth broadcast, reduction and scan", Parallel Computing 35(12), 2009; van de Geijn's scatter
+// and all-gather, as in Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005, section 4.2, and backwards
+// Rabenseifner's reduce-scatter and gather, section 4.4.
+
 #include "collectives/algorithms/node_broadcast.h"
 
 #include "collectives/algorithms/exchange.h"

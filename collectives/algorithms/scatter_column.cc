@@ -4,7 +4,9 @@
 //
 // Cost: alpha1 + alpha2 + (p-g)/p S beta2 of the root's node, all NICs of it together, each shard
 // once: the lower bound for every placement; (p-1)/p S beta1 at the root, pipelined over chunks.
-// Extra memory: 2 (1 + (p-g)/g) chunks a rank.
+// Two rounds. Extra memory: 2 (1 + (p-g)/g) chunks a rank. Source: the two-level scatter of
+// hierarchical collectives, for example Open MPI's HAN (Luo et al., CLUSTER 2020), with an upper
+// level that all ranks of the root's node share.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/outsiders.h"
