@@ -189,7 +189,7 @@ const std::vector<Setting>& Table() {
       Bytes("TIDEGATE_STAGE_BYTES", &Config::stage_bytes, 64 * kKiB, kGiB,
             "Shared staging memory of each rank in each lane of a group."),
       BytesOr(
-          "automatic", "TIDEGATE_HEAP_BYTES", &Config::heap_bytes, 0, 64 * 1024 * kGiB,
+          "automatic", "TIDEGATE_HEAP_BYTES", &Config::heap_bytes, 0, 1024 * kGiB * 64,
           "Shared memory that each rank may take in each group for tensors which all ranks read "
           "where they lie (tidegate.empty, allocate_tensor). Costs address space alone until "
           "tensors are there, by default as much as the machine's memory, at most 64 GiB, divided "

@@ -16,7 +16,7 @@ class InlineVector {
   static_assert(kInside > 0 && std::is_nothrow_move_constructible_v<T>);
 
  public:
-  using value_type = T;
+  using value_type = T;  // NOLINT(readability-identifier-naming): as containers do
 
   InlineVector() = default;
   InlineVector(std::initializer_list<T> elements) { Append(elements); }

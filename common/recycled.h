@@ -15,7 +15,7 @@ namespace tidegate {
 template <typename T>
 class RecyclingAllocator {
  public:
-  using value_type = T;
+  using value_type = T;  // NOLINT(readability-identifier-naming): as allocators do
   static constexpr std::size_t kMostKept = 64;
 
   RecyclingAllocator() = default;
@@ -72,7 +72,8 @@ class RecyclingAllocator {
 #else
   static constexpr bool kKeeps = true;
 #endif
-  static inline constinit List list_;  // Without a destructor: used until the very end.
+  // Without a destructor: used until the very end. NOLINTNEXTLINE(readability-identifier-naming)
+  static inline constinit List list_;
 };
 
 /// std::make_shared in such memory.

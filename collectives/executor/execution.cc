@@ -341,6 +341,7 @@ std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) con
   if (slice.buffer != Buffer::kStage)
     return BlockOf(slice, i).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
   if (const PeerInput input = InputOf(slice); input.in == InputsIn::kRegion)
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): what NoteInputs has made of a peer's word
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
            static_cast<std::size_t>(chunk) * chunk_bytes_;
   // The slot of chunk 0 alternates from operation to operation, so that a short operation need not

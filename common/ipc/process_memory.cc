@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
 
 void* Pointer(std::uint64_t address) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): for the kernel, which checks it
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
