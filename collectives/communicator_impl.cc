@@ -168,9 +168,8 @@ std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(std::string_view na
   return operation;
 }
 
-void CommunicatorImpl::AddDependencies(Attached& attached, int lane, Task* task) const {
+void CommunicatorImpl::AddDependencies(Lane& other, Task* task) {
   const bool barrier = task->requests.front().collective == Collective::kBarrier;
-  Lane& other = attached.lanes[static_cast<std::size_t>(1 - lane)];
   if (!other.Idle()) other.CollectUnfinished(barrier ? nullptr : &task->requests, &task->after);
 }
 
@@ -211,14 +210,15 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
                                   group.context.plans().paths));
   BindTogether(task->calls);
   task->operation = MakeRecycled<Operation>(name, task->calls.front().fingerprint.sequence);
-  AddDependencies(group, LaneOf(collective), task.get());
-  Lane& lane = group.lanes[static_cast<std::size_t>(LaneOf(collective))];
+  const auto number = static_cast<std::size_t>(LaneOf(collective));
+  Lane& lane = group.lanes[number];
+  Lane& other = group.lanes[1 - number];
+  AddDependencies(other, task.get());
   if (!options.async && lane.Take(*task)) {
     lock.unlock();
     // An operation of the other lane may have waited for this one's buffers.
     const bool queued = lane.Run(*task);
-    if (queued || !group.lanes[static_cast<std::size_t>(1 - LaneOf(collective))].Idle())
-      ProcessRuntime::Get().engine()->Notify(shared_from_this());
+    if (queued || !other.Idle()) ProcessRuntime::Get().engine()->Notify(shared_from_this());
     return std::move(task->operation);
   }
   std::shared_ptr<Operation> operation = task->operation;

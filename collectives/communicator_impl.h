@@ -83,7 +83,7 @@ class CommunicatorImpl final : public Communicator,
   void Drain(Attached& group);
   std::shared_ptr<Operation> FailedOperation(std::string_view name, std::uint64_t sequence,
                                              const Status& status);
-  void AddDependencies(Attached& attached, int lane, Task* task) const;
+  static void AddDependencies(Lane& other, Task* task);
   std::shared_ptr<Operation> Transfer(const char* name, Block data, DataType dtype, int peer,
                                       std::int64_t tag, const SubmitOptions& options);
   Nanoseconds TimeoutFor(const SubmitOptions& options) const;
