@@ -96,10 +96,9 @@ class Adversary {
     return "";
   }
 
-  /// Bytes that `rank` has read from its peers' stages and put into them.
-  std::uint64_t BytesMovedBy(int rank) const {
-    const Execution& execution = executions_[static_cast<std::size_t>(rank)];
-    return execution.bytes_from_peers() + execution.bytes_to_peers();
+  /// Bytes that `rank` has read from its peers' stages, or from their inputs in place of these.
+  std::uint64_t BytesReadBy(int rank) const {
+    return executions_[static_cast<std::size_t>(rank)].bytes_from_peers();
   }
   /// Bytes that `rank` has read from its peers' inputs where they lie.
   std::uint64_t ResidentBytesOf(int rank) const {
