@@ -4,6 +4,7 @@
 #include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/simulator/run.h"
 
@@ -54,6 +55,7 @@ Bound BoundFor(const Topology& topology, Collective collective, const BlockSizes
                int root) {
   const double sum = std::accumulate(blocks.bytes.begin(), blocks.bytes.end(), 0.0);
   const double all = blocks.bytes.size() == 1 ? sum * topology.ranks() : sum;
+  const std::vector<double> shards(blocks.bytes.begin(), blocks.bytes.end());
   switch (collective) {
     case Collective::kAllGather:
       return AllGatherBound(topology, all);
@@ -66,8 +68,11 @@ Bound BoundFor(const Topology& topology, Collective collective, const BlockSizes
     case Collective::kAllToAll:
       return AllToAllBound(topology, all);
     case Collective::kReduce:
+      return ReduceBound(topology, sum, root);
     case Collective::kGather:
+      return GatherBound(topology, shards, root);
     case Collective::kScatter:
+      return ScatterBound(topology, shards, root);
     case Collective::kBarrier:
       return {};
   }

@@ -97,8 +97,8 @@ class Simulator {
 Result<Simulation> Simulate(const Topology& topology, const SimulationInput& input,
                             const SimulatorOptions& options = {});
 
-/// The time that no schedule beats (bounds.h) for `blocks` of one size; 0 for a barrier and for
-/// gather and scatter, which have no bound there.
+/// The time that no schedule beats (bounds.h); 0 for a barrier. `blocks` are of one size, of gather
+/// and scatter of any.
 Bound BoundFor(const Topology& topology, Collective collective, const BlockSizes& blocks,
                int root = 0);
 

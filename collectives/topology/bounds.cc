@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <queue>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace {
 constexpr std::size_t kMostSinks = 16;
 /// Newton's method needs a handful; whatever it has then is a bound.
 constexpr int kMostRounds = 100;
+constexpr const char* kNothingMoves = "one rank moves nothing";
 
 std::size_t At(std::int32_t index) { return static_cast<std::size_t>(index); }
 
@@ -172,24 +174,30 @@ std::string Describe(const Topology& topology, const MaxFlow& flow, int sent, do
          " byte/s " + (reversed ? "out of " : "into ") + where;
 }
 
-Bound GatherBound(const Topology& topology, double bytes, bool reversed) {
-  TIDEGATE_CHECK(bytes >= 0);
-  const int ranks = topology.ranks();
+/// The cut that takes longest to pass what lies beyond it on to one of `sinks`: supply[v] of vertex
+/// v, in any unit. Time in that unit over byte/s; 0 where no sink lacks anything.
+Bound SlowestCut(const Topology& topology, const std::vector<double>& supply,
+                 std::span<const int> sinks, bool reversed) {
+  std::vector<VertexId> senders;
+  double all = 0;
+  for (int rank = 0; rank < topology.ranks(); ++rank) {
+    const VertexId v = topology.rank_vertex(rank);
+    all += supply[At(v)];
+    if (supply[At(v)] > 0) senders.push_back(v);
+  }
   Bound bound;
-  if (ranks == 1) return {.cut = "one rank moves nothing"};
-  std::vector<double> supply(topology.vertices().size());
-  for (int rank = 0; rank < ranks; ++rank) supply[At(topology.rank_vertex(rank))] = 1;
   MaxFlow flow(topology, reversed);
-  // Time in units of a shard's bytes: `time` * bandwidth shards fit through a link.
-  double time = 0;
-  for (const int sink : Sinks(topology, reversed)) {
+  double& time = bound.seconds;
+  for (const int sink : sinks) {
     const VertexId at = topology.rank_vertex(sink);
+    const auto others = static_cast<int>(senders.size()) - (supply[At(at)] > 0 ? 1 : 0);
+    if (others == 0) continue;
     if (time == 0) {
       double into = 0;
       for (const LinkId id : topology.leaving(at))
         into += topology.bandwidth_Bps(reversed ? id : Topology::reverse(id));
-      time = (ranks - 1) / into;
-      bound.cut = "rank cut: the shards of " + std::to_string(ranks - 1) + " ranks over " +
+      time = (all - supply[At(at)]) / into;
+      bound.cut = "rank cut: the shards of " + std::to_string(others) + " ranks over " +
                   Short(into) + " byte/s " + (reversed ? "out of" : "into") + " rank " +
                   std::to_string(sink);
     }
@@ -197,17 +205,48 @@ Bound GatherBound(const Topology& topology, double bytes, bool reversed) {
     for (int round = 0; round < kMostRounds; ++round) {
       flow.Run(supply, at, time);
       if (flow.is_upstream(at)) break;  // no cut: cannot happen, since every link is finite
-      int sent = 0;
-      for (int rank = 0; rank < ranks; ++rank)
-        sent += flow.is_upstream(topology.rank_vertex(rank)) ? 1 : 0;
+      int count = 0;
+      double sent = 0;
+      for (const VertexId v : senders) {
+        if (!flow.is_upstream(v)) continue;
+        ++count;
+        sent += supply[At(v)];
+      }
       const double bandwidth = flow.CutBandwidth();
-      const double needed = sent == 0 ? 0 : sent / bandwidth;
+      const double needed = count == 0 ? 0 : sent / bandwidth;
       if (needed <= time * (1 + 1e-13)) break;
       time = needed;
-      bound.cut = Describe(topology, flow, sent, bandwidth, reversed);
+      bound.cut = Describe(topology, flow, count, bandwidth, reversed);
     }
   }
-  bound.seconds = time * (bytes / ranks);
+  return bound;
+}
+
+/// What every rank needs of all others, or with links turned round all others of it.
+Bound EveryRankBound(const Topology& topology, double bytes, bool reversed) {
+  TIDEGATE_CHECK(bytes >= 0);
+  const int ranks = topology.ranks();
+  if (ranks == 1) return {.cut = kNothingMoves};
+  // In units of a shard.
+  std::vector<double> supply(topology.vertices().size());
+  for (int rank = 0; rank < ranks; ++rank) supply[At(topology.rank_vertex(rank))] = 1;
+  Bound bound = SlowestCut(topology, supply, Sinks(topology, reversed), reversed);
+  bound.seconds *= bytes / ranks;
+  return bound;
+}
+
+/// What the root alone needs of all others, or with links turned round all others of it.
+Bound RootBound(const Topology& topology, std::span<const double> shards, int root, bool reversed) {
+  TIDEGATE_CHECK(root >= 0 && root < topology.ranks());
+  TIDEGATE_CHECK(shards.size() == 1 || shards.size() == At(topology.ranks()));
+  std::vector<double> supply(topology.vertices().size());
+  for (int rank = 0; rank < topology.ranks(); ++rank) {
+    const double shard = shards[shards.size() == 1 ? 0 : At(rank)];
+    TIDEGATE_CHECK(shard >= 0);
+    supply[At(topology.rank_vertex(rank))] = shard;
+  }
+  Bound bound = SlowestCut(topology, supply, std::array{root}, reversed);
+  if (bound.cut.empty()) bound.cut = topology.ranks() == 1 ? kNothingMoves : "there are no bytes";
   return bound;
 }
 
@@ -215,34 +254,53 @@ void Raise(Bound& bound, double seconds, const std::string& cut) {
   if (seconds > bound.seconds) bound = {.seconds = seconds, .cut = cut};
 }
 
-}  // namespace
-
-Bound AllGatherBound(const Topology& topology, double bytes) {
-  return GatherBound(topology, bytes, false);
-}
-
-Bound ReduceScatterBound(const Topology& topology, double bytes) {
-  return GatherBound(topology, bytes, true);
-}
-
-Bound BroadcastBound(const Topology& topology, double bytes, int root) {
+/// All bytes from the root to the rank that is hardest to reach, or with links turned round from
+/// the rank that reaches it least.
+Bound SlowestRankBound(const Topology& topology, double bytes, int root, bool reversed) {
   TIDEGATE_CHECK(bytes >= 0 && root >= 0 && root < topology.ranks());
   const VertexId source = topology.rank_vertex(root);
   double out = 0;
-  for (const LinkId id : topology.leaving(source)) out += topology.bandwidth_Bps(id);
+  for (const LinkId id : topology.leaving(source))
+    out += topology.bandwidth_Bps(reversed ? Topology::reverse(id) : id);
   std::vector<double> supply(topology.vertices().size());
   supply[At(source)] = 2 * out;  // more than can leave, so that the cut is a cut of links
-  MaxFlow flow(topology);
+  MaxFlow flow(topology, reversed);
   Bound bound;
-  for (const int sink : Sinks(topology, false, source)) {
-    if (sink == root) continue;
-    const VertexId at = topology.rank_vertex(sink);
-    const double rate = flow.Run(supply, at, 1);
+  for (const int rank : Sinks(topology, reversed, source)) {
+    if (rank == root) continue;
+    const double rate = flow.Run(supply, topology.rank_vertex(rank), 1);
     Raise(bound, bytes / rate,
-          "all bytes over " + Short(rate) + " byte/s from rank " + std::to_string(root) +
-              " to rank " + std::to_string(sink));
+          "all bytes over " + Short(rate) + " byte/s from rank " +
+              std::to_string(reversed ? rank : root) + " to rank " +
+              std::to_string(reversed ? root : rank));
   }
   return bound;
+}
+
+}  // namespace
+
+Bound AllGatherBound(const Topology& topology, double bytes) {
+  return EveryRankBound(topology, bytes, false);
+}
+
+Bound ReduceScatterBound(const Topology& topology, double bytes) {
+  return EveryRankBound(topology, bytes, true);
+}
+
+Bound GatherBound(const Topology& topology, std::span<const double> shards, int root) {
+  return RootBound(topology, shards, root, false);
+}
+
+Bound ScatterBound(const Topology& topology, std::span<const double> shards, int root) {
+  return RootBound(topology, shards, root, true);
+}
+
+Bound BroadcastBound(const Topology& topology, double bytes, int root) {
+  return SlowestRankBound(topology, bytes, root, false);
+}
+
+Bound ReduceBound(const Topology& topology, double bytes, int root) {
+  return SlowestRankBound(topology, bytes, root, true);
 }
 
 Bound AllReduceBound(const Topology& topology, double bytes) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "collectives/topology/topology.h"
@@ -30,8 +31,17 @@ struct Bound {
 Bound AllGatherBound(const Topology& topology, double bytes);
 /// Reduce-scatter of `bytes` on each rank: the transpose, hence that bound with links turned round.
 Bound ReduceScatterBound(const Topology& topology, double bytes);
+/// Gather of shards[r] bytes from each rank r to `root`, or of one size from each: as for the
+/// all-gather, where the sets miss the root, the only sink. Attainable (maximum flow, minimum cut).
+Bound GatherBound(const Topology& topology, std::span<const double> shards, int root);
+/// Scatter of shards[r] bytes from `root` to each rank r, or of one size to each: the transpose.
+Bound ScatterBound(const Topology& topology, std::span<const double> shards, int root);
 /// Broadcast of `bytes` from `root`: bytes / the least maximum flow from it to a rank. (Edmonds)
+/// Of the ranks those are looked at that the all-gather has for its sinks.
 Bound BroadcastBound(const Topology& topology, double bytes, int root);
+/// Reduce of `bytes` on each rank to `root`: the transpose of broadcast, since of every element one
+/// message at least leaves each set of ranks that misses the root.
+Bound ReduceBound(const Topology& topology, double bytes, int root);
 /// All-reduce of `bytes` on each rank. The greatest of: the bytes over the least bandwidth into or
 /// out of a rank or node; and, for ranks divided by node, and into single ranks, 2(k-1) * bytes
 /// over the sum of the bandwidth into the k parts (Patarasuk and Yuan 2009: k - 1 messages to

@@ -25,9 +25,9 @@ inline std::function<Schedule(int)> SchedulesOf(const Topology& topology, Collec
 /// `chunk_bytes`; 0: in one.
 inline SimulationInput RunOf(const Topology& topology, Collective collective,
                              const std::string& name, std::uint64_t block,
-                             std::size_t chunk_bytes = 0) {
+                             std::size_t chunk_bytes = 0, int root = 0) {
   SimulationInput input;
-  input.schedule = SchedulesOf(topology, collective, name);
+  input.schedule = SchedulesOf(topology, collective, name, root);
   input.blocks = {{block}};
   input.chunk_bytes = chunk_bytes > 0 ? chunk_bytes : (block + 63) / 64 * 64 + 64;
   return input;

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
+#include <vector>
 
 #include "collectives/topology/fake_cluster.h"
 #include "collectives/topology/symmetry.h"
@@ -18,6 +20,41 @@ using ::testing::StartsWith;
 constexpr double kBytes = 1 << 26;
 
 void ExpectEqual(double found, double expected) { EXPECT_NEAR(found / expected, 1, 1e-9); }
+
+/// Three nodes of two, one and two ranks, each direction of each link at a rate of its own.
+Topology RandomRates(std::mt19937& random, int rails) {
+  const auto rate = [&] { return 1e9 * std::uniform_int_distribution(1, 9)(random); };
+  TopologyParts parts = MakeFakeCluster(std::vector{2, 1, 2}, {.rails = rails}).value().parts();
+  for (Link& link : parts.links) link.bandwidth_Bps = {rate(), rate()};
+  return Topology::Make(parts).value();
+}
+
+Topology TurnedRound(const Topology& topology) {
+  TopologyParts parts = topology.parts();
+  for (Link& link : parts.links) std::swap(link.bandwidth_Bps[0], link.bandwidth_Bps[1]);
+  return Topology::Make(parts).value();
+}
+
+/// The greatest time of all sets of vertices, one by one: that of the ranks inside, by number, over
+/// the bandwidth out of the set.
+double SlowestOfAllSets(const Topology& topology,
+                        const std::function<double(const std::vector<bool>& is_in)>& bytes_of) {
+  const auto vertices = static_cast<VertexId>(topology.vertices().size());
+  double most = 0;
+  for (std::uint32_t set = 1; set < std::uint32_t{1} << vertices; ++set) {
+    const auto in = [&](VertexId v) { return (set >> v & 1) != 0; };
+    std::vector<bool> is_in;
+    for (int rank = 0; rank < topology.ranks(); ++rank)
+      is_in.push_back(in(topology.rank_vertex(rank)));
+    const double bytes = bytes_of(is_in);
+    if (bytes == 0) continue;
+    double out = 0;
+    for (LinkId id = 0; id < topology.link_end(); ++id)
+      if (in(topology.from(id)) && !in(topology.to(id))) out += topology.bandwidth_Bps(id);
+    most = std::max(most, bytes / out);
+  }
+  return most;
+}
 
 TEST(BoundsTest, SymmetricClustersHaveTheClosedForms) {
   for (const int n : {1, 2, 3, 4, 5, 8}) {
@@ -36,6 +73,14 @@ TEST(BoundsTest, SymmetricClustersHaveTheClosedForms) {
         const double node_crossing = g * (p - g) / p * kBytes / inter;
         ExpectEqual(AllToAllBound(topology, kBytes).seconds,
                     std::max(n == 1 ? 0 : node_crossing, rank));
+        const int root = n * g / 2;
+        const std::vector<double> shard = {kBytes};
+        const double of_all = std::max((p - g) * kBytes / inter, (p - 1) * kBytes / 100e9);
+        ExpectEqual(GatherBound(topology, shard, root).seconds, of_all);
+        ExpectEqual(ScatterBound(topology, shard, root).seconds, of_all);
+        const double slowest = n == 1 ? 100e9 : std::min(inter, 100e9);
+        ExpectEqual(BroadcastBound(topology, kBytes, root).seconds, kBytes / slowest);
+        ExpectEqual(ReduceBound(topology, kBytes, root).seconds, kBytes / slowest);
       }
     }
   }
@@ -49,6 +94,10 @@ TEST(BoundsTest, TheCutThatBindsIsNamed) {
   EXPECT_THAT(AllGatherBound(slow_rank, kBytes).cut,
               StartsWith("rank cut: the shards of 3 ranks over 1e+09 byte/s into rank "));
   EXPECT_THAT(ReduceScatterBound(slow_nic, kBytes).cut, HasSubstr("out of node \"node"));
+  EXPECT_EQ(ReduceBound(slow_nic, kBytes, 5).cut,
+            "all bytes over 1e+09 byte/s from rank 0 to rank 5");
+  EXPECT_THAT(ScatterBound(slow_nic, std::vector{kBytes}, 5).cut,
+              StartsWith("node cut: the shards of 4 ranks over 1e+09 byte/s out of node \"node1"));
 }
 
 TEST(BoundsTest, AnUnevenClusterWaitsForTheSmallestNode) {
@@ -70,6 +119,9 @@ TEST(BoundsTest, OversubscribedLeavesBindBeforeTheirNodes) {
   EXPECT_THAT(AllGatherBound(topology, kBytes).cut, HasSubstr("into 8 ranks of 4 nodes"));
   ExpectEqual(AllReduceBound(topology, kBytes).seconds, 2 * leaf);
   ExpectEqual(AllToAllBound(topology, kBytes).seconds, 8.0 * 8 / 16 * kBytes / 5e9);
+  ExpectEqual(GatherBound(topology, std::vector{kBytes}, 3).seconds, 8 * kBytes / 5e9);
+  ExpectEqual(ScatterBound(topology, std::vector{kBytes}, 3).seconds, 8 * kBytes / 5e9);
+  ExpectEqual(ReduceBound(topology, kBytes, 3).seconds, kBytes / 5e9);
 }
 
 TEST(BoundsTest, DirectionsOfLinksCount) {
@@ -83,6 +135,10 @@ TEST(BoundsTest, DirectionsOfLinksCount) {
   ExpectEqual(ReduceScatterBound(topology, kBytes).seconds, kBytes / 2 / 2e9);
   ExpectEqual(BroadcastBound(topology, kBytes, 0).seconds, kBytes / 2e9);
   ExpectEqual(BroadcastBound(topology, kBytes, 2).seconds, kBytes / 10e9);
+  ExpectEqual(ReduceBound(topology, kBytes, 0).seconds, kBytes / 10e9);
+  ExpectEqual(ReduceBound(topology, kBytes, 2).seconds, kBytes / 2e9);
+  ExpectEqual(GatherBound(topology, std::vector{kBytes}, 2).seconds, 2 * kBytes / 2e9);
+  ExpectEqual(ScatterBound(topology, std::vector{kBytes}, 2).seconds, 2 * kBytes / 10e9);
 }
 
 TEST(BoundsTest, RailsAddUp) {
@@ -96,37 +152,74 @@ TEST(BoundsTest, OneRankNeedsNoTime) {
   EXPECT_EQ(AllGatherBound(topology, kBytes).seconds, 0);
   EXPECT_EQ(AllReduceBound(topology, kBytes).seconds, 0);
   EXPECT_EQ(BroadcastBound(topology, kBytes, 0).seconds, 0);
+  EXPECT_EQ(ReduceBound(topology, kBytes, 0).seconds, 0);
+  EXPECT_EQ(GatherBound(topology, std::vector{kBytes}, 0).seconds, 0);
+  EXPECT_EQ(ScatterBound(topology, std::vector{kBytes}, 0).seconds, 0);
   EXPECT_EQ(AllToAllBound(topology, kBytes).seconds, 0);
   EXPECT_EQ(LatencyBound(topology), 0);
 }
 
 TEST(BoundsTest, NoCutOfARandomClusterNeedsMoreTime) {
-  // Against all cuts, one by one, on graphs that are small enough.
   for (unsigned seed = 0; seed < 30; ++seed) {
     std::mt19937 random(seed);
-    const auto rate = [&] { return 1e9 * std::uniform_int_distribution(1, 9)(random); };
-    TopologyParts parts =
-        MakeFakeCluster(std::vector{2, 1, 2}, {.rails = 1 + static_cast<int>(seed % 2)})
-            .value()
-            .parts();
-    for (Link& link : parts.links) link.bandwidth_Bps = {rate(), rate()};
-    const Topology topology = Topology::Make(parts).value();
-    const auto vertices = static_cast<VertexId>(topology.vertices().size());
-    double most = 0;
-    for (std::uint32_t set = 1; set < std::uint32_t{1} << vertices; ++set) {
-      const auto in = [&](VertexId v) { return (set >> v & 1) != 0; };
-      int ranks = 0;
-      for (int rank = 0; rank < topology.ranks(); ++rank)
-        ranks += in(topology.rank_vertex(rank)) ? 1 : 0;
-      if (ranks == 0 || ranks == topology.ranks()) continue;
-      double out = 0;
-      for (LinkId id = 0; id < topology.link_end(); ++id) {
-        if (in(topology.from(id)) && !in(topology.to(id))) out += topology.bandwidth_Bps(id);
-      }
-      most = std::max(most, ranks * (kBytes / topology.ranks()) / out);
-    }
+    const Topology topology = RandomRates(random, 1 + static_cast<int>(seed % 2));
+    const auto ranks = static_cast<std::size_t>(topology.ranks());
+    const double most = SlowestOfAllSets(topology, [&](const std::vector<bool>& is_in) {
+      const auto count = static_cast<std::size_t>(std::ranges::count(is_in, true));
+      return count == ranks ? 0 : static_cast<double>(count) * (kBytes / 5);
+    });
     ExpectEqual(AllGatherBound(topology, kBytes).seconds, most);
   }
+}
+
+TEST(BoundsTest, NoCutAroundTheRootOfARandomClusterNeedsMoreTime) {
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    std::mt19937 random(seed);
+    const Topology topology = RandomRates(random, 1 + static_cast<int>(seed % 2));
+    const auto root = std::size_t{seed % 5};
+    std::vector<double> shards(5);
+    for (double& shard : shards) shard = 1000 * std::uniform_int_distribution(0, 4)(random);
+    shards[(root + 1) % 5] += 1;  // Something moves.
+    const double gathered = SlowestOfAllSets(topology, [&](const std::vector<bool>& is_in) {
+      double bytes = 0;
+      for (std::size_t rank = 0; rank < 5; ++rank) bytes += is_in[rank] ? shards[rank] : 0;
+      return is_in[root] ? 0 : bytes;
+    });
+    ExpectEqual(GatherBound(topology, shards, static_cast<int>(root)).seconds, gathered);
+    const double reduced = SlowestOfAllSets(topology, [&](const std::vector<bool>& is_in) {
+      return is_in[root] || std::ranges::count(is_in, true) == 0 ? 0 : kBytes;
+    });
+    ExpectEqual(ReduceBound(topology, kBytes, static_cast<int>(root)).seconds, reduced);
+  }
+}
+
+TEST(BoundsTest, BroadcastAndScatterAreReduceAndGatherWithLinksTurnedRound) {
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    std::mt19937 random(seed);
+    const Topology topology = RandomRates(random, 2);
+    const Topology turned = TurnedRound(topology);
+    const int root = static_cast<int>(seed % 5);
+    const std::vector<double> shards = {3e6, 0, 5e6, 1e6, 4e6};
+    ExpectEqual(BroadcastBound(topology, kBytes, root).seconds,
+                ReduceBound(turned, kBytes, root).seconds);
+    ExpectEqual(ScatterBound(topology, shards, root).seconds,
+                GatherBound(turned, shards, root).seconds);
+  }
+}
+
+TEST(BoundsTest, OnlyTheShardsOfOthersCount) {
+  const Topology topology = FakeCluster(2, 2, {.nic_bandwidth_Bps = 10e9});
+  const std::vector<double> shards = {0, 0, 3 * kBytes, kBytes};
+  ExpectEqual(GatherBound(topology, shards, 0).seconds, 4 * kBytes / 10e9);
+  ExpectEqual(ScatterBound(topology, shards, 1).seconds, 4 * kBytes / 10e9);
+  EXPECT_THAT(GatherBound(topology, shards, 0).cut,
+              StartsWith("node cut: the shards of 2 ranks over 1e+10 byte/s into node \"node0\""));
+  const double rank_Bps = FakeClusterOptions{}.intra_bandwidth_Bps;
+  ExpectEqual(GatherBound(topology, shards, 2).seconds, kBytes / rank_Bps);
+  EXPECT_THAT(ScatterBound(topology, shards, 2).cut,
+              AllOf(StartsWith("rank cut: the shards of 1 ranks"), HasSubstr("out of rank 2")));
+  EXPECT_EQ(GatherBound(topology, std::vector<double>{9, 0, 0, 0}, 0).seconds, 0);
+  EXPECT_EQ(GatherBound(topology, std::vector<double>{0}, 1).seconds, 0);
 }
 
 TEST(BoundsTest, SixteenThousandRanksTakeAMoment) {
@@ -138,6 +231,8 @@ TEST(BoundsTest, SixteenThousandRanksTakeAMoment) {
   const double node = 2047.0 / 2048 * 1e9 / 200e9;
   ExpectEqual(ReduceScatterBound(tree, 1e9).seconds, node);
   ExpectEqual(AllReduceBound(tree, 1e9).seconds, 2 * node);
+  ExpectEqual(GatherBound(rails, std::vector{1e6}, 9000).seconds, (16384 - 8) * 1e6 / 400e9);
+  ExpectEqual(ScatterBound(tree, std::vector{1e6}, 9000).seconds, (16384 - 8) * 1e6 / 200e9);
 }
 
 TEST(BoundsTest, LatencyGrowsWithTheLogarithmOfTheRanks) {
