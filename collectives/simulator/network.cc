@@ -118,36 +118,14 @@ void Network::UseLocal(int rank, double core, double memory, Path& path) const {
   }
 }
 
-Path Network::Stripes(int from, int to) {
-  Path path;
-  std::vector<std::pair<Route, double>> stripes;
-  double total = 0;
-  const std::vector<Rail>& rails = router_.Rails(from);
-  std::vector<int> seen;
-  for (const Rail& rail : rails) {
-    if (rail.affinity != rails.front().affinity || rail.rail < 0) continue;
-    if (std::find(seen.begin(), seen.end(), rail.rail) != seen.end()) continue;
-    seen.push_back(rail.rail);
-    router_.FindOnRail(from, to, rail.rail, route_);
-    if (route_.path == PathClass::kDis) continue;
-    stripes.emplace_back(route_, route_.bandwidth_Bps);
-    total += route_.bandwidth_Bps;
-  }
-  if (stripes.size() < 2) {
-    router_.Find(from, to, route_);
-    UseRoute(route_, 1, path);
-  } else {
-    for (const auto& [route, bandwidth] : stripes) UseRoute(route, bandwidth / total, path);
-  }
-  return path;
-}
-
 int Network::Between(int from, int to) {
   const auto [entry, is_new] = known_.try_emplace({-1, from, to}, paths());
   if (!is_new) return entry->second;
   Path path;
   if (striped_ && topology_.node_of(from) != topology_.node_of(to)) {
-    path = Stripes(from, to);
+    std::vector<Stripe> stripes;
+    router_.FindStripes(from, to, stripes);
+    for (const Stripe& stripe : stripes) UseRoute(stripe.route, stripe.share, path);
   } else {
     router_.Find(from, to, route_);
     UseRoute(route_, 1, path);

@@ -48,8 +48,8 @@ struct Path {
 /// stay valid. Refers to the topology. One thread at a time.
 class Network {
  public:
-  /// `striped`: bytes between nodes are divided over the NICs closest to the rank, in proportion to
-  /// their rates, and proceed together; else they take the route of routes.h.
+  /// `striped`: bytes between nodes are divided over several NICs (Router::FindStripes), and
+  /// proceed together; else they take the route of routes.h.
   Network(const Topology& topology, Orbits orbits, const LocalRates& rates, bool striped);
 
   const Topology& topology() const { return topology_; }
@@ -79,7 +79,6 @@ class Network {
   void UseLink(LinkId link, double part, Path& path) const;
   void UseRoute(const Route& route, double part, Path& path) const;
   void UseLocal(int rank, double core, double memory, Path& path) const;
-  Path Stripes(int from, int to);
   int Keep(Path path);
 
   const Topology& topology_;

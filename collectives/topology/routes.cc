@@ -379,6 +379,28 @@ void Router::FindOnRail(int from, int to, int rail, Route& route) {
   state_->Between(from, to, rail, route);
 }
 
+void Router::FindStripes(int from, int to, std::vector<Stripe>& stripes) {
+  stripes.clear();
+  double total = 0;
+  std::vector<int> seen;
+  const std::vector<Rail>& rails = Rails(from);
+  for (const Rail& rail : rails) {
+    if (rail.affinity != rails.front().affinity || rail.rail < 0) continue;
+    if (std::find(seen.begin(), seen.end(), rail.rail) != seen.end()) continue;
+    seen.push_back(rail.rail);
+    Stripe stripe;
+    FindOnRail(from, to, rail.rail, stripe.route);
+    if (stripe.route.path == PathClass::kDis) continue;
+    total += stripe.route.bandwidth_Bps;
+    stripes.push_back(std::move(stripe));
+  }
+  if (stripes.size() < 2) {
+    stripes = {{Find(from, to), 1}};
+    return;
+  }
+  for (Stripe& stripe : stripes) stripe.share = stripe.route.bandwidth_Bps / total;
+}
+
 const std::vector<Rail>& Router::Rails(int rank) {
   state_->PortsOfRank(rank);
   return state_->rails_of_rank[At(rank)].rails;

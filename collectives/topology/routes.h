@@ -18,6 +18,12 @@ struct Route {
   std::int16_t rail = kNone;  ///< Rail of the NIC it leaves its node by; kNone inside a node.
 };
 
+/// A part of what one rank sends to another, and its way.
+struct Stripe {
+  Route route;
+  double share = 1;
+};
+
 /// A NIC as a rank or a node sees it.
 struct Rail {
   VertexId nic = kNone;
@@ -52,6 +58,11 @@ class Router {
   /// The route between ranks of different nodes that leaves and enters them by their NICs on
   /// `rail`; path kDis if a node has none there or they do not reach each other.
   void FindOnRail(int from, int to, int rail, Route& route);
+
+  /// How bytes between ranks of different nodes are divided over the NICs closest to `from`: in
+  /// proportion to the rates of their ways, each on its own rail. One stripe, the best route, where
+  /// there are not two such ways.
+  void FindStripes(int from, int to, std::vector<Stripe>& stripes);
 
   /// The NICs that `rank` can send by, best first: by affinity, then, of those equally close,
   /// starting with number (local rank modulo their count), so that ranks spread over them.

@@ -86,6 +86,16 @@ Status CheckRoom(const std::vector<Schedule>& schedules) {
                     std::to_string(kMost) + " that are verified at once; give a shift");
 }
 
+Status CheckTopology(const Placement& placement, const Topology* topology) {
+  if (topology == nullptr) return Status();
+  bool is_same = topology->ranks() == placement.ranks();
+  for (int rank = 0; is_same && rank < placement.ranks(); ++rank)
+    is_same = topology->placement().node_of(rank) == placement.node_of(rank);
+  if (is_same) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "a topology (" + topology->name() + ") that places ranks otherwise");
+}
+
 int DepthOf(const std::vector<Schedule>& schedules) {
   int depth = 0;
   for (const Schedule& schedule : schedules)
@@ -107,7 +117,9 @@ Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of,
       BuildAll(problem.shift > 0 ? problem.shift : ranks, schedule_of);
   TIDEGATE_RETURN_IF_ERROR(CheckStructures(problem, schedules));
   TIDEGATE_RETURN_IF_ERROR(CheckRoom(schedules));
-  const Claims claims(*problem.placement, static_cast<int>(schedules.size()), claim_of);
+  TIDEGATE_RETURN_IF_ERROR(CheckTopology(*problem.placement, problem.topology));
+  const Claims claims(*problem.placement, static_cast<int>(schedules.size()), claim_of,
+                      problem.topology);
   Result<Report> report = VerifyBuilt(problem, schedules, schedule_of, claims);
   if (report.ok())
     TIDEGATE_RETURN_IF_ERROR(
@@ -116,12 +128,14 @@ Result<Report> Verify(const Problem& problem, const ScheduleOf& schedule_of,
 }
 
 Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
-                                const ScheduleOf& schedule_of, const ClaimOf& claim_of) {
+                                const ScheduleOf& schedule_of, const ClaimOf& claim_of,
+                                const Topology* topology) {
   const std::vector<Schedule> schedules = BuildAll(placement.ranks(), schedule_of);
   TIDEGATE_RETURN_IF_ERROR(CheckStructures(
       {.collective = collective, .placement = &placement, .root = root, .sizes = {}}, schedules));
   TIDEGATE_RETURN_IF_ERROR(CheckRoom(schedules));
-  const Claims claims(placement, placement.ranks(), claim_of);
+  TIDEGATE_RETURN_IF_ERROR(CheckTopology(placement, topology));
+  const Claims claims(placement, placement.ranks(), claim_of, topology);
   Result<Report> first = Report();
   bool is_first = true;
   for (const Problem& problem : ProblemsFor(collective, placement, root, schedules.front().parts,
@@ -144,9 +158,10 @@ Result<Report> VerifyThoroughly(Collective collective, const Placement& placemen
 }
 
 Status VerifyPlan(Collective collective, const Placement& placement, int root,
-                  const ScheduleOf& schedule_of, const ClaimOf& claim_of) {
+                  const ScheduleOf& schedule_of, const ClaimOf& claim_of,
+                  const Topology* topology) {
   if (placement.ranks() <= kMaxFullyVerifiedRanks)
-    return VerifyThoroughly(collective, placement, root, schedule_of, claim_of).status();
+    return VerifyThoroughly(collective, placement, root, schedule_of, claim_of, topology).status();
   constexpr std::int64_t kChunk = 1024;
   // Slots repeat after kStageSlots chunks; that longer pipelines do not get stuck is shown for any.
   Problem problem{.collective = collective,
@@ -154,7 +169,8 @@ Status VerifyPlan(Collective collective, const Placement& placement, int root,
                   .root = root,
                   .chunk_bytes = kChunk,
                   .sizes = {(2 * kStageSlots + 1) * kChunk},
-                  .shift = placement.ranks_on_largest_node()};
+                  .shift = placement.ranks_on_largest_node(),
+                  .topology = topology};
   Status status = Verify(problem, schedule_of, claim_of).status();
   if (status.ok()) return status;
   // Perhaps it is only the symmetry that is missing, or is one of switches.

@@ -7,6 +7,7 @@
 #include "collectives/schedule/schedule.h"
 #include "collectives/schedule/wire_claim.h"
 #include "collectives/topology/placement.h"
+#include "collectives/topology/topology.h"
 #include "common/status.h"
 
 namespace tidegate {
@@ -39,6 +40,9 @@ struct Problem {
   /// by the rank that they come from, and waits that follow each other directly are a set.
   int shift = 0;
   int compared = 32;
+  /// The machine of the placement, or null. With it and without a shift, the rejection of a claim
+  /// also names a link that carries other bytes than claimed.
+  const Topology* topology = nullptr;
 };
 
 /// Bytes from the stage or memory of one rank to that of another.
@@ -97,9 +101,10 @@ std::vector<Problem> ProblemsFor(Collective collective, const Placement& placeme
                                  int parts, int depth, bool even = false);
 
 /// Verify for all of ProblemsFor; the report is that of the first, even problem, with the waits
-/// that are implied in all of them.
+/// that are implied in all of them. `topology` as in a Problem.
 Result<Report> VerifyThoroughly(Collective collective, const Placement& placement, int root,
-                                const ScheduleOf& schedule_of, const ClaimOf& claim_of = nullptr);
+                                const ScheduleOf& schedule_of, const ClaimOf& claim_of = nullptr,
+                                const Topology* topology = nullptr);
 
 /// The greatest group whose ranks are all executed by VerifyPlan.
 inline constexpr int kMaxFullyVerifiedRanks = 64;
@@ -109,6 +114,7 @@ inline constexpr int kMaxFullyVerifiedRanks = 64;
 /// a switch, or where the plan has none by executing all ranks; kUnsupported where those have too
 /// many steps, about 4 million.
 Status VerifyPlan(Collective collective, const Placement& placement, int root,
-                  const ScheduleOf& schedule_of, const ClaimOf& claim_of = nullptr);
+                  const ScheduleOf& schedule_of, const ClaimOf& claim_of = nullptr,
+                  const Topology* topology = nullptr);
 
 }  // namespace tidegate

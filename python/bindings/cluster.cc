@@ -280,7 +280,7 @@ void Cluster::Verify(const std::string& collective, const std::string& algorithm
   const GilRelease released;
   const AlgorithmInput input{.ranks = ranks(), .root = root, .placement = &topology_.placement()};
   OrThrow(VerifyPlan(named.collective, topology_.placement(), root, Programs(named, root),
-                     named.build.ClaimsFor(input)));
+                     named.build.ClaimsFor(input), &topology_));
 }
 
 py::dict Cluster::Simulate(const std::string& collective, const std::string& algorithm,
