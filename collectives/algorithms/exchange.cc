@@ -9,6 +9,8 @@
 //   bruck, far_first            ceil(log2 m)             ceil(log2 m) alpha + (m-1) s beta
 //   recursive_doubling          log2 m, a whole number   the same
 //   segmented_*, of k segments  ceil(log2 m) + k         at most k alpha more
+// Of bruck and far_first one alpha less where 4m <= 3 * 2^ceil(log2 m), such as of 3, 5, 6 and 12
+// members: one message then waits for none.
 // Extra memory: room for the m-1 blocks that arrive, of two chunks. Order of reduction, backwards:
 // that of the flow; each member that passes a sum on rounds it: none in pairwise, m-2 in a ring, at
 // most ceil(log2 m) - 1 in the others.
