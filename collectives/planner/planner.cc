@@ -68,9 +68,9 @@ struct Planner::State {
         pricer(options.calibrated != nullptr ? calibrated : declared),
         reduces_in_one_pass(options.one_pass_on_one_node && topology.placement().nodes() == 1) {}
 
-  Result<Decision> Make(const PlanRequest& request);
+  Result<Decision> Make(const PlanRequest& request, const Watch& watch);
   Status TakeForced(const NamedAlgorithm& forced, const PlanRequest& request, Decision& decision);
-  Status TakeFastest(const PlanRequest& request, Decision& decision);
+  Status TakeFastest(const PlanRequest& request, const Watch& watch, Decision& decision);
   std::string CanonicalOrder(const PlanRequest& request, std::uint64_t bytes);
 
   const PlannerOptions options;
@@ -113,7 +113,8 @@ Status Planner::State::TakeForced(const NamedAlgorithm& forced, const PlanReques
   return Status();
 }
 
-Status Planner::State::TakeFastest(const PlanRequest& request, Decision& decision) {
+Status Planner::State::TakeFastest(const PlanRequest& request, const Watch& watch,
+                                   Decision& decision) {
   const Placement& placement = pricer.topology().placement();
   const std::string canonical = CanonicalOrder(request, decision.priced_bytes);
   std::vector<Candidate> excluded;
@@ -121,6 +122,7 @@ Status Planner::State::TakeFastest(const PlanRequest& request, Decision& decisio
   for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
     if (algorithm.collective != request.collective) continue;
     if (!algorithm.serves(placement)) continue;
+    if (watch) watch(algorithm);
     Candidate candidate;
     candidate.algorithm = &algorithm;
     if (const std::string_view unfit = Unfitness(algorithm, request); !unfit.empty()) {
@@ -176,7 +178,7 @@ Status Planner::State::TakeFastest(const PlanRequest& request, Decision& decisio
   return Status();
 }
 
-Result<Decision> Planner::State::Make(const PlanRequest& request) {
+Result<Decision> Planner::State::Make(const PlanRequest& request, const Watch& watch) {
   Decision decision;
   decision.priced_bytes = MiddleOf(SizeClass(request.bytes));
   const Topology& topology = pricer.topology();
@@ -189,9 +191,10 @@ Result<Decision> Planner::State::Make(const PlanRequest& request) {
   const std::string_view unfit = forced != nullptr ? Unfitness(*forced, request) : "";
   const bool is_set_aside = !unfit.empty();
   if (forced != nullptr && !is_set_aside) {
+    if (watch) watch(*forced);
     TIDEGATE_RETURN_IF_ERROR(TakeForced(*forced, request, decision));
   } else {
-    TIDEGATE_RETURN_IF_ERROR(TakeFastest(request, decision));
+    TIDEGATE_RETURN_IF_ERROR(TakeFastest(request, watch, decision));
   }
   for (const Candidate& candidate : decision.candidates) {
     if (candidate.algorithm != decision.algorithm) continue;
@@ -221,7 +224,7 @@ Result<Planner> Planner::Make(const Topology& topology, PlannerOptions options) 
   return Planner(std::make_unique<State>(topology, std::move(options)));
 }
 
-Result<const Decision*> Planner::Decide(const PlanRequest& asked) {
+Result<const Decision*> Planner::Decide(const PlanRequest& asked, const Watch& watch) {
   PlanRequest request = asked;
   if (state_->reduces_in_one_pass && Reduces(request.collective) &&
       !state_->options.forced.contains(request.collective))
@@ -236,7 +239,7 @@ Result<const Decision*> Planner::Decide(const PlanRequest& asked) {
                          (request.uneven ? 2U : 0U) | (request.in_one_pass ? 1U : 0U);
   std::unique_ptr<Decision>& decision = state_->decisions[key];
   if (decision == nullptr) {
-    Result<Decision> made = state_->Make(request);
+    Result<Decision> made = state_->Make(request, watch);
     if (!made.ok()) return made.status();
     decision = std::make_unique<Decision>(std::move(made).value());
   }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -89,12 +90,16 @@ class Planner {
   Planner(Planner&&) noexcept;
   ~Planner();
 
+  /// Is told which algorithm is priced next, for who waits for it: with many ranks that takes
+  /// seconds each. May throw, which ends a decision that is not made then.
+  using Watch = std::function<void(const NamedAlgorithm& algorithm)>;
+
   /// The decision for `asked`; valid as long as the planner. Where an algorithm is forced, only
   /// that one is priced, and taken even if it cannot be; it is set aside, which the reason says,
   /// for requests that it does not fit (in_one_pass, uneven). kInvalidArgument for a root that
   /// is no rank and for a forced algorithm that the stage is too small for, kUnsupported where
   /// nothing serves.
-  Result<const Decision*> Decide(const PlanRequest& asked);
+  Result<const Decision*> Decide(const PlanRequest& asked, const Watch& watch = nullptr);
 
   /// What Decide would say of one algorithm at exactly `bytes`, in seconds. kUnsupported for what
   /// runs but would take too long to price, kInvalidArgument for what cannot be run.

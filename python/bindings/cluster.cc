@@ -211,13 +211,16 @@ const Topology& Cluster::PricedTopology() {
   return basis_->calibrated ? basis_->calibrated->topology : basis_->declared.topology;
 }
 
-py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int root) {
+py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int root,
+                         const std::optional<std::function<void(const std::string&)>>& watch) {
   const PlanRequest request{
       .collective = CollectiveOrThrow(collective), .bytes = bytes, .root = root};
+  Planner::Watch tell;
+  if (watch) tell = [&watch](const NamedAlgorithm& algorithm) { (*watch)(algorithm.name); };
   const Decision* decision = nullptr;
   {
-    const GilRelease released;
-    decision = OrThrow(PlannerOfThis().Decide(request));
+    const GilRelease released;  // A function of Python takes it for as long as it runs.
+    decision = OrThrow(PlannerOfThis().Decide(request, tell));
   }
   py::list candidates;
   for (const Candidate& candidate : decision->candidates) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -49,7 +50,9 @@ class Cluster {
 
   /// Names of the algorithms of `collective` that serve here, in their order.
   std::vector<std::string> Algorithms(const std::string& collective) const;
-  pybind11::dict Decide(const std::string& collective, std::uint64_t bytes, int root);
+  /// `watch` is called with the name of each algorithm before that is priced.
+  pybind11::dict Decide(const std::string& collective, std::uint64_t bytes, int root,
+                        const std::optional<std::function<void(const std::string&)>>& watch);
   /// Seconds that the planner predicts for exactly `bytes`.
   double Price(const std::string& collective, const std::string& algorithm, std::uint64_t bytes,
                int root);

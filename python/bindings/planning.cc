@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include "backend/error_translation.h"
@@ -78,8 +79,10 @@ void BindPlans(py::class_<Cluster>& cluster) {
       .def("algorithms", &Cluster::Algorithms, py::arg("collective"),
            "Names of the algorithms that serve here.")
       .def("decide", &Cluster::Decide, py::arg("collective"), py::arg("bytes"), py::arg("root") = 0,
+           py::arg("watch") = py::none(),
            "The planner's decision: algorithm, reason, priced_bytes, bound_seconds, bound_cut and "
-           "candidates (algorithm, seconds, measured_seconds: 0 where it was not, excluded).")
+           "candidates (algorithm, seconds, measured_seconds: 0 where it was not, excluded). "
+           "`watch` is called with the name of each algorithm before that is priced.")
       .def("price", &Cluster::Price, py::arg("collective"), py::arg("algorithm"), py::arg("bytes"),
            py::arg("root") = 0, "Seconds that the planner predicts for exactly so many bytes.")
       .def(

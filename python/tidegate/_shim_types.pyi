@@ -90,9 +90,10 @@ class Cluster:
         collective: str,
         bytes: typing.SupportsInt | typing.SupportsIndex,
         root: typing.SupportsInt | typing.SupportsIndex = 0,
+        watch: collections.abc.Callable[[str], None] | None = None,
     ) -> dict:
         """
-        The planner's decision: algorithm, reason, priced_bytes, bound_seconds, bound_cut and candidates (algorithm, seconds, measured_seconds: 0 where it was not, excluded).
+        The planner's decision: algorithm, reason, priced_bytes, bound_seconds, bound_cut and candidates (algorithm, seconds, measured_seconds: 0 where it was not, excluded). `watch` is called with the name of each algorithm before that is priced.
         """
     def findings(self) -> list[str]:
         """

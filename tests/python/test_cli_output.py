@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.python.cli import tidegate
 from tests.python.test_cli_main import in_terminal
 
 SIM = ("-m", "tidegate", "sim", "--fake", "2x4", "--sizes", "1M", "--algo", "column_ring,ring")
@@ -27,3 +30,39 @@ def test_table_that_does_not_fit_is_not_cut(tmp_path: Path) -> None:
 
 def test_long_runs_show_a_bar_on_terminals(tmp_path: Path) -> None:
     assert "2/2" in in_terminal(*SIM, cwd=tmp_path)
+
+
+def test_single_piece_shows_a_bar_and_no_count(tmp_path: Path) -> None:
+    shown = in_terminal(*SIM[:-1], "ring", cwd=tmp_path)
+    assert "all_gather ring of 1 MiB" in shown
+    assert "\u2501" in shown
+    assert "/1" not in shown
+
+
+@pytest.mark.parametrize("forced", ["", "ag:ring"])
+def test_plan_shows_how_many_candidates_are_priced(tmp_path: Path, forced: str) -> None:
+    asked = ("plan", "all_gather", "1M", "--fake", "2x4")
+    piped = tidegate(*asked, "--json", cwd=tmp_path)
+    assert piped.stderr == ""
+    # The price of the size itself and the proof, too.
+    pieces = len(json.loads(piped.stdout)["candidates"]) + 2
+    shown = in_terminal("-m", "tidegate", *asked, cwd=tmp_path, TIDEGATE_ALGO=forced)
+    assert pieces > 10
+    assert f"{pieces}/{pieces}" in shown
+    assert "proof of " in shown
+
+
+def test_measure_shows_a_bar(tmp_path: Path) -> None:
+    sizes = ("--least", "1000", "--most", "1000")
+    shown = in_terminal(
+        *("-m", "tidegate", "measure", "--ranks", "2", *sizes),
+        cwd=tmp_path,
+        TIDEGATE_CACHE_DIR=str(tmp_path / "cache"),
+    )
+    assert "kept in" in shown
+    assert "one_shot" in shown
+    begun = re.search("0/([0-9]+)", shown)
+    assert begun is not None
+    runs = begun.group(1)
+    assert int(runs) > 1
+    assert f"{runs}/{runs}" in shown

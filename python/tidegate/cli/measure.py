@@ -15,6 +15,7 @@ from tidegate.cli import cluster as clusters
 from tidegate.cli.errors import CommandError, UsageError
 from tidegate.cli.job import end
 from tidegate.cli.output import Output
+from tidegate.cli.progress import Progress
 from tidegate.cli.quantities import seconds, size
 
 SUMMARY = "time every algorithm on this machine, for the planner to choose by"
@@ -55,8 +56,12 @@ def run(options: argparse.Namespace, output: Output) -> int:
     if not 2 <= first <= last:
         raise UsageError(f"sizes from {options.least} to {options.most}: none from 2 bytes on")
     rows: list[tuple[str, str, int, float]] = []
-    for choice in takewhile(bool, (_choice(candidates, index) for index in count())):
-        rows += _measure(ranks, choice, first, last)
+    choices = list(takewhile(bool, (_choice(candidates, index) for index in count())))
+    with Progress(len(choices)) as progress:
+        for choice in choices:
+            progress.next(", ".join(dict.fromkeys(choice.values())))
+            rows += _measure(ranks, choice, first, last)
+            progress.done()
     with clusters.one_line():
         path = shim.keep_measured(ranks, rows)
     if options.json:

@@ -11,6 +11,7 @@ from tidegate.cli import cluster as clusters
 from tidegate.cli import hops_picture, svg
 from tidegate.cli.errors import CommandError
 from tidegate.cli.output import Output
+from tidegate.cli.progress import Progress
 from tidegate.cli.quantities import seconds, size
 
 if TYPE_CHECKING:
@@ -51,22 +52,54 @@ def run(options: argparse.Namespace, output: Output) -> int:
         size_bytes: int = shim.parse_bytes(options.size)
     cluster = clusters.load(options)
     with clusters.one_line():
-        plan = make_plan(cluster, options.collective, size_bytes, options.root, options.algo)
+        plan, verified, program = _made(cluster, size_bytes, options)
         if options.steps is not None:
-            _show_steps(cluster, plan, options)
+            print(program.rstrip("\n"))
+            if not options.json:
+                print(f"verified: {verified}")
         elif options.svg is not None:
             svg.write(options.svg, hops_picture.draw(cluster, plan, options.root))
         elif options.json:
             print(json.dumps({"version": 1, **plan}, indent=2))
         else:
-            _show(cluster, plan, output, options)
+            _show(cluster, plan, verified, output, options)
     return 0
 
 
+def _made(
+    cluster: Cluster, size_bytes: int, options: argparse.Namespace
+) -> tuple[dict[str, Any], str, str]:
+    """The plan, what its proof says and the program of --steps, where they are asked for."""
+    verified = program = ""
+    proves = options.steps is not None or not (options.svg or options.json)
+    # The candidates, the price of the very size, and the proof.
+    candidates = [] if options.algo is not None else cluster.algorithms(options.collective)
+    with Progress(len(candidates) + 1 + proves) as progress:
+        plan = make_plan(
+            cluster, options.collective, size_bytes, options.root, options.algo, progress
+        )
+        if options.steps is not None:
+            form = "json" if options.json else "text"
+            program = cluster.schedule(
+                plan["collective"], plan["algorithm"], options.steps, options.root, form
+            )
+        if proves:
+            progress.next(f"proof of {plan['algorithm']}")
+            verified = verification(cluster, plan, options.verify)
+        progress.done()
+    return plan, verified, program
+
+
 def make_plan(
-    cluster: Cluster, collective: str, size_bytes: int, root: int, algorithm: str | None
+    cluster: Cluster,
+    collective: str,
+    size_bytes: int,
+    root: int,
+    algorithm: str | None,
+    progress: Progress,
 ) -> dict[str, Any]:
-    """The decision as --json prints it; an `algorithm` is not compared with others."""
+    """The decision as --json prints it; an `algorithm` is not compared with others. Its pieces of
+    `progress`: each candidate, and the price."""
     plan: dict[str, Any] = {
         "cluster": clusters.describe(cluster),
         "collective": collective,
@@ -74,23 +107,30 @@ def make_plan(
         "root": root,
     }
     if algorithm is None:
-        plan |= cluster.decide(collective, size_bytes, root)
+        plan |= cluster.decide(collective, size_bytes, root, progress.next)
+        # TIDEGATE_ALGO leaves one candidate.
+        progress.skip_to(len(cluster.algorithms(collective)))
     else:
         plan |= {"algorithm": algorithm, "reason": "asked for by --algo", "candidates": []}
+    progress.next(f"{plan['algorithm']} of {size(size_bytes)}")
     plan["predicted_seconds"] = cluster.price(collective, plan["algorithm"], size_bytes, root)
     plan["bound_seconds"], plan["bound_cut"] = cluster.bound(collective, size_bytes, root)
     return plan
 
 
 def _show(
-    cluster: Cluster, plan: dict[str, Any], output: Output, options: argparse.Namespace
+    cluster: Cluster,
+    plan: dict[str, Any],
+    verified: str,
+    output: Output,
+    options: argparse.Namespace,
 ) -> None:
     print(f"{plan['collective']} of {size(plan['bytes'])}, {plan['cluster']}")
     print(f"algorithm  {plan['algorithm']}: {plan['reason']}")
     print(f"predicted  {seconds(plan['predicted_seconds'])}{_share(plan)}")
     if plan["bound_seconds"] > 0:
         print(f"bound      {seconds(plan['bound_seconds'])}, {plan['bound_cut']}")
-    print(f"verified   {verification(cluster, plan, options.verify)}")
+    print(f"verified   {verified}")
     if options.why and "data_paths" in plan:
         paths = plan["data_paths"]
         print(
@@ -145,14 +185,3 @@ def verification(cluster: Cluster, plan: dict[str, Any], at_any_cost: bool) -> s
     except ValueError as error:
         raise CommandError(f"{plan['algorithm']} is wrong, which is a bug: {error}") from error
     return "yes, every step of every rank" if cluster.ranks <= 64 else "yes, by symmetry"
-
-
-def _show_steps(cluster: Cluster, plan: dict[str, Any], options: argparse.Namespace) -> None:
-    form = "json" if options.json else "text"
-    program = cluster.schedule(
-        plan["collective"], plan["algorithm"], options.steps, options.root, form
-    )
-    verified = verification(cluster, plan, options.verify)
-    print(program.rstrip("\n"))
-    if not options.json:
-        print(f"verified: {verified}")

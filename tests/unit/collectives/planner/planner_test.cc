@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "collectives/topology/fake_cluster.h"
 #include "collectives/topology/topology_json.h"
@@ -301,6 +303,35 @@ TEST(PlannerTest, DecisionsAreKeptBySizeClass) {
   EXPECT_EQ(planner.Decide({Collective::kAllGather, 2 * kMega - 1}).value(), first);
   EXPECT_NE(planner.Decide({Collective::kAllGather, 2 * kMega}).value(), first);
   EXPECT_FALSE(planner.Decide({Collective::kBroadcast, 1, 4}).ok());
+}
+
+TEST(PlannerTest, WhoWaitsIsToldWhatIsPricedNext) {
+  const Topology cluster = FakeCluster(2, 2);
+  Planner planner = Planner::Make(cluster).value();
+  std::vector<std::string> told;
+  const auto tell = [&](const NamedAlgorithm& algorithm) { told.push_back(algorithm.name); };
+  const PlanRequest request{Collective::kAllGather, kMega};
+  const Decision& decision = *planner.Decide(request, tell).value();
+  std::vector<std::string> candidates;
+  for (const Candidate& one : decision.candidates) candidates.push_back(one.algorithm->name);
+  EXPECT_THAT(told, ::testing::UnorderedElementsAreArray(candidates));
+  told.clear();
+  EXPECT_EQ(planner.Decide(request, tell).value(), &decision);
+  EXPECT_THAT(told, ::testing::IsEmpty());
+  PlannerOptions forced;
+  forced.forced = {{Collective::kAllGather, "ring"}};
+  ASSERT_TRUE(Planner::Make(cluster, forced).value().Decide(request, tell).ok());
+  EXPECT_THAT(told, ::testing::ElementsAre("ring"));
+}
+
+TEST(PlannerTest, WhoIsToldMayEndIt) {
+  const Topology cluster = FakeCluster(2, 2);
+  Planner planner = Planner::Make(cluster).value();
+  const PlanRequest request{Collective::kAllGather, kMega};
+  const auto end = [](const NamedAlgorithm&) { throw std::runtime_error("interrupted"); };
+  EXPECT_THROW(static_cast<void>(planner.Decide(request, end)), std::runtime_error);
+  Planner other = Planner::Make(cluster).value();
+  EXPECT_EQ(Chosen(planner, request), Chosen(other, request));
 }
 
 }  // namespace
