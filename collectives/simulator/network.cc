@@ -48,6 +48,7 @@ Network::Network(const Topology& topology, Orbits orbits, const LocalRates& rate
     first_memory_ = static_cast<std::int32_t>(capacities_.size());
     capacities_.insert(capacities_.end(), At(topology.nodes()), rates.memory_Bps);
   }
+  binding_ = BindingResources(capacities_, Classes());
 }
 
 void Network::AddLinkResources() {
@@ -94,6 +95,20 @@ void Network::AddLinkResources() {
     for (const LinkId dropped : {one, Topology::reverse(one)})
       resource_of_link_[At(dropped)] = kNone;
   }
+}
+
+/// Of resources: links by what they lead from and to.
+std::vector<std::uint8_t> Network::Classes() const {
+  constexpr auto kKinds = static_cast<std::uint8_t>(VertexKind::kRank) + 1;
+  std::vector<std::uint8_t> classes(capacities_.size(), kKinds * kKinds);
+  for (LinkId id = 0; id < topology_.link_end(); ++id) {
+    const auto from = static_cast<std::uint8_t>(topology_.vertex(topology_.from(id)).kind);
+    const auto to = static_cast<std::uint8_t>(topology_.vertex(topology_.to(id)).kind);
+    classes[At(id)] = static_cast<std::uint8_t>(from * kKinds + to);
+  }
+  if (first_memory_ >= 0)
+    std::fill(classes.begin() + first_memory_, classes.end(), kKinds * kKinds + 1);
+  return classes;
 }
 
 void Network::UseLink(LinkId link, double part, Path& path) const {
@@ -167,8 +182,21 @@ int Network::Keep(Path path) {
   };
   merge(path.uses);
   merge(path.links);
+  path.binding = path.uses.size();
   paths_.push_back(std::move(path));
   return paths() - 1;
+}
+
+void Network::Settle() {
+  const std::size_t known = settled_;
+  for (; settled_ < paths_.size(); ++settled_) binding_.Include(paths_[settled_].uses);
+  const bool differs = settled_ > known && binding_.Decide();
+  for (std::size_t i = differs ? 0 : known; i < settled_; ++i) {
+    std::vector<Use>& uses = paths_[i].uses;
+    const auto others = std::ranges::stable_partition(
+        uses, [&](const Use& use) { return binding_.Binds(use.resource); });
+    paths_[i].binding = uses.size() - others.size();
+  }
 }
 
 void Network::AddLinkBytes(int path, double bytes, std::vector<double>* link_bytes) const {

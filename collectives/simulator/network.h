@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collectives/simulator/binding.h"
 #include "collectives/simulator/fair_share.h"
 #include "collectives/simulator/orbits.h"
 #include "collectives/topology/routes.h"
@@ -35,11 +36,14 @@ struct LocalRates {
 
 /// What moving a byte in one way takes.
 struct Path {
-  std::vector<Use> uses;   ///< Of the resources that bound it; empty: takes no time.
+  std::vector<Use> uses;   ///< Of the resources that it takes; empty: takes no time.
   std::vector<Use> links;  ///< Directed links that it crosses, and the part of the byte.
   double latency_s = 0;
   Tier tier = Tier::kRank;
-  int transfers = 1;  ///< Times that the byte goes so far: operands from other ranks.
+  int transfers = 1;        ///< Times that the byte goes so far: operands from other ranks.
+  std::size_t binding = 0;  ///< Uses up to this one are all that can bound it (Network::Settle).
+
+  std::span<const Use> BindingUses() const { return std::span(uses).first(binding); }
 };
 
 /// A topology as resources of a FairShare, and the ways through it. Resources stand for their whole
@@ -65,6 +69,10 @@ class Network {
   /// that lie on other ranks of the node are at `sources`, ascending, repeated where several are.
   int Local(int rank, int reads, std::span<const int> sources);
 
+  /// Puts uses that can bound a path, with all that are known, before those that cannot; not while
+  /// a FairShare refers to them. Cost: O(uses of the paths found since), of all where they differ.
+  void Settle();
+
   /// Adds `bytes` that took `path` to `link_bytes`, by directed link: to each of an orbit's.
   void AddLinkBytes(int path, double bytes, std::vector<double>* link_bytes) const;
   /// What AddLinkBytes left at the lowest of each orbit, at all of them.
@@ -76,6 +84,7 @@ class Network {
   };
 
   void AddLinkResources();
+  std::vector<std::uint8_t> Classes() const;
   void UseLink(LinkId link, double part, Path& path) const;
   void UseRoute(const Route& route, double part, Path& path) const;
   void UseLocal(int rank, double core, double memory, Path& path) const;
@@ -92,6 +101,8 @@ class Network {
   std::int32_t first_memory_ = -1;              ///< Resource of node 0; -1: no bound.
   std::vector<Path> paths_;
   std::unordered_map<std::vector<std::int32_t>, int, KeyHash> known_;
+  BindingResources binding_{{}, {}};
+  std::size_t settled_ = 0;  ///< Paths that binding_ takes account of.
   Route route_;
 };
 

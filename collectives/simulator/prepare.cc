@@ -118,6 +118,7 @@ Status SimulationRun::Prepare() {
                       std::to_string(sub_slots) + " sub-slots; they need " +
                       std::to_string(sub_slots * kChunkAlignment));
   for (int id = 0; id < actors_; ++id) Resolve(id);
+  network_.Settle();
   running_ = actors_;
   for (int id = 0; id < actors_; ++id)
     Push(input_.start_s.empty() ? 0 : input_.start_s[At(id)], Event::Kind::kRun, id);

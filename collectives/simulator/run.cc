@@ -314,7 +314,7 @@ void SimulationRun::FinishPut(int id, std::int32_t way, double at) {
 }
 
 void SimulationRun::StartFlow(int id, std::int32_t way, std::int32_t path, double bytes) {
-  const int number = fair_share_.Add(network_.path(path).uses);
+  const int number = fair_share_.Add(network_.path(path).BindingUses());
   if (At(number) >= flows_.size()) flows_.resize(At(number) + 1);
   Flow& flow = flows_[At(number)];
   flow.left = bytes;
