@@ -121,6 +121,9 @@ TEST(VerifierMutationTest, RejectsAlmostAllAndTheRestIsHarmless) {
   std::vector<NamedPlacement> placements;
   for (int ranks = 2; ranks <= 5; ++ranks)
     for (NamedPlacement& placed : PlacementsOf(ranks)) placements.push_back(std::move(placed));
+  // The least at which columns cross more than two nodes whose ranks are several, too.
+  for (NamedPlacement& placed : PlacementsOf(8))
+    if (placed.placement.nodes() == 4) placements.push_back(std::move(placed));
   const std::vector<Plan> plans = PlansOf(placements);
   std::mt19937 random(Seed());
 
@@ -128,6 +131,7 @@ TEST(VerifierMutationTest, RejectsAlmostAllAndTheRestIsHarmless) {
   std::array<std::vector<Survivor>, kMutationKinds> survivors;
   int total = 0;
   int survived = 0;
+  int on_four_nodes_of_two = 0;
   while (total < wanted) {
     const Plan& plan = plans[random() % plans.size()];
     const auto kind = random() % kMutationKinds;
@@ -136,6 +140,7 @@ TEST(VerifierMutationTest, RejectsAlmostAllAndTheRestIsHarmless) {
     if (!what) continue;
     ++total;
     ++made[kind];
+    if (group.size() == 8) ++on_four_nodes_of_two;
     if (!VerifyGroup(plan, group).ok()) continue;
     ++survived;
     survivors[kind].push_back({&plan, std::move(group), plan.name + ": " + *what});
@@ -148,10 +153,12 @@ TEST(VerifierMutationTest, RejectsAlmostAllAndTheRestIsHarmless) {
                 made[kind] - left, left);
   }
   std::printf("%-22s %7d %9d %10d\n", "all", total, total - survived, survived);
+  std::printf("of these on 4 nodes of 2 %d\n", on_four_nodes_of_two);
   if (std::getenv("TIDEGATE_TEST_SURVIVORS") != nullptr)
     for (const auto& of_kind : survivors)
       for (const Survivor& one : of_kind) std::printf("%s\n", one.what.c_str());
   EXPECT_GE(total - survived, total * 99 / 100);
+  EXPECT_GE(on_four_nodes_of_two, total / 20);
 
   for (const auto& of_kind : survivors) {
     for (int run = 0; run < runs_of_a_kind && !of_kind.empty(); ++run) {
