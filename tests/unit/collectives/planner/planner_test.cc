@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -260,6 +261,33 @@ TEST(PlannerTest, WhatMustBeExactIsReducedInOnePass) {
   EXPECT_EQ(Chosen(planner, request), "direct");
 }
 
+/// All that is said of a choice: what else there was and how long that takes, what no plan beats,
+/// and how near the choice comes.
+void ExpectExplained(const Decision& decision, const PlanRequest& request,
+                     const std::string& what) {
+  const std::string text = Explain(decision, request);
+  EXPECT_THAT(decision.reason, HasSubstr("% of the bound")) << what;
+  EXPECT_THAT(text, HasSubstr(decision.reason)) << what;
+  EXPECT_THAT(text, HasSubstr("<- chosen")) << what;
+  EXPECT_GT(decision.bound.seconds, 0) << what;
+  EXPECT_THAT(text, HasSubstr(decision.bound.cut)) << what;
+  EXPECT_GE(decision.candidates.size(), 2U) << what;
+  int priced = 0;
+  for (const Candidate& candidate : decision.candidates) {
+    if (candidate.seconds <= 0) continue;
+    ++priced;
+    char line[96];
+    std::snprintf(line, sizeof line, "%12.3f us  %5.1f%% of the bound", candidate.seconds * 1e6,
+                  100 * decision.bound.seconds / candidate.seconds);
+    EXPECT_THAT(text, HasSubstr(candidate.algorithm->name)) << what;
+    EXPECT_THAT(text, HasSubstr(line)) << what << " " << candidate.algorithm->name;
+    // Prices of long messages are continued in a straight line from shorter ones.
+    EXPECT_GE(candidate.seconds, 0.999 * decision.bound.seconds)
+        << what << " " << candidate.algorithm->name;
+  }
+  EXPECT_GE(priced, 2) << what;
+}
+
 TEST(PlannerTest, ExplainsItsChoiceForEachFixture) {
   int fixtures = 0;
   for (const auto& entry :
@@ -267,10 +295,20 @@ TEST(PlannerTest, ExplainsItsChoiceForEachFixture) {
     const Result<Topology> topology = LoadTopology(entry.path().string());
     ASSERT_TRUE(topology.ok()) << topology.status().message();
     Planner planner = Planner::Make(topology.value()).value();
-    const PlanRequest request{Collective::kAllGather, 64 * kMega};
-    const Result<const Decision*> decision = planner.Decide(request);
-    ASSERT_TRUE(decision.ok()) << entry.path() << ": " << decision.status().message();
-    EXPECT_THAT(Explain(*decision.value(), request), HasSubstr("% of the bound")) << entry.path();
+    // What reduces among 16,384 ranks takes more stage than there is by default.
+    const bool reduces = topology.value().ranks() <= 1024;
+    for (const Collective collective :
+         {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce}) {
+      if (Reduces(collective) && !reduces) continue;
+      for (const std::uint64_t bytes : {std::uint64_t{64} << 10, 64 * kMega}) {
+        const PlanRequest request{collective, bytes};
+        const std::string what = entry.path().stem().string() + " " +
+                                 std::string(NameOf(collective)) + " of " + std::to_string(bytes);
+        const Result<const Decision*> decision = planner.Decide(request);
+        ASSERT_TRUE(decision.ok()) << what << ": " << decision.status().message();
+        ExpectExplained(*decision.value(), request, what);
+      }
+    }
     ++fixtures;
   }
   EXPECT_GE(fixtures, 8);
