@@ -221,13 +221,10 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   TIDEGATE_RETURN_IF_ERROR(ReadDataPaths(root, &basis.paths));
-  for (const auto& [name, most] :
-       {std::pair{"single_copy_bytes", &basis.paths.single_copy_bytes},
-        std::pair{"crowded_single_copy_bytes", &basis.paths.crowded_single_copy_bytes}}) {
-    std::int64_t bytes = 0;
-    TIDEGATE_RETURN_IF_ERROR(root.Read(name, bytes, std::int64_t{0}, std::int64_t{kMostCallBytes}));
-    *most = static_cast<std::size_t>(bytes);
-  }
+  std::int64_t crowded = 0;
+  TIDEGATE_RETURN_IF_ERROR(root.Read("crowded_single_copy_bytes", crowded, std::int64_t{0},
+                                     std::int64_t{kMostCallBytes}));
+  basis.paths.crowded_single_copy_bytes = static_cast<std::size_t>(crowded);
   if (root.has("measured")) {
     Result<MeasuredTable> measured = ReadMeasuredTable(root.at("measured"));
     if (!measured.ok()) return measured.status();

@@ -240,7 +240,8 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   // Only where every rank knows all blocks do all ranks come to the same answer here.
   if (request.collective != Collective::kAllToAll) {
     const std::size_t longest = std::max(LongestBytes(call.inputs), LongestBytes(call.outputs));
-    call.wide_slots = longest * static_cast<std::size_t>(schedule.sub_slots) >= stage_bytes;
+    call.wide_slots = longest * static_cast<std::size_t>(schedule.sub_slots) >=
+                      kChunksInFlight * (stage_bytes / kStageSlots);
   }
   return call;
 }

@@ -205,8 +205,9 @@ const std::vector<Setting>& Table() {
           "automatic", "TIDEGATE_SINGLE_COPY_BYTES", &Config::single_copy_bytes, 0, 1024 * kGiB,
           "All-gathers and all-to-alls from 64 KiB to this size read tensors where they lie in the "
           "processes of other ranks (process_vm_readv), where "
-          "the kernel allows that; 0 for none. By default 16 MiB, or none with more ranks than "
-          "processors that they may use, all together. One rank of a group decides."),
+          "the kernel allows that; 0 for none. By default 16 MiB where that is measured to take "
+          "less, but none with more ranks than processors that they may use, all together. One "
+          "rank of a group decides."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -19,12 +19,13 @@ namespace tidegate {
 struct Config {
   LogLevel debug = LogLevel::kWarn;         ///< TIDEGATE_DEBUG: OFF, WARN, INFO or TRACE.
   std::string stats_file;                   ///< TIDEGATE_STATS_FILE: JSON lines; empty: none.
-  std::size_t stage_bytes = 1 << 20;        ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
+  std::size_t stage_bytes = 2 << 20;        ///< TIDEGATE_STAGE_BYTES: staging per rank and lane.
   std::optional<std::size_t> chunk_bytes;   ///< TIDEGATE_CHUNK_BYTES: longest chunk; else measured.
   std::optional<std::size_t> stream_bytes;  ///< TIDEGATE_STREAM_BYTES: non-temporal stores from;
                                             ///< else measured.
   /// TIDEGATE_SINGLE_COPY_BYTES: up to which ranks read each other's process; else
-  /// 16 MiB, or 0 with more ranks than processors that they may use together.
+  /// 16 MiB where that is measured to pay, and 0 with more ranks than processors that they may use
+  /// together.
   std::optional<std::size_t> single_copy_bytes;
   /// TIDEGATE_HEAP_BYTES: shared memory for a rank's own tensors, in each group; else an equal part
   /// of the machine's memory.

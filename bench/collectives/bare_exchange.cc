@@ -35,9 +35,8 @@ void BareExchange::Run(const CollectiveRequest& request, Stores stores) {
       std::min(kLongestChunk, gathers ? ExchangeArea::kSlotBytes : PartBytes());
   for (std::size_t from = 0; from < block; from += chunk) {
     ++chunks_;
-    // The slot was used two chunks ago.
-    for (int other = 0; chunks_ > 2 && other < ranks_; ++other)
-      Await(&ExchangeArea::Side::read, other, chunks_ - 2);
+    for (int other = 0; chunks_ > ExchangeArea::kSlots && other < ranks_; ++other)
+      Await(&ExchangeArea::Side::read, other, chunks_ - ExchangeArea::kSlots);
     const std::size_t bytes = std::min(chunk, block - from);
     if (gathers)
       Gather(request, stores, from, bytes);
@@ -91,7 +90,9 @@ std::size_t BareExchange::PartBytes() const {
   return ExchangeArea::kSlotBytes / static_cast<std::size_t>(ranks_) / kLine * kLine;
 }
 
-std::byte* BareExchange::Slot(int owner) { return area_.sides[owner].stage[chunks_ % 2]; }
+std::byte* BareExchange::Slot(int owner) {
+  return area_.sides[owner].stage[chunks_ % ExchangeArea::kSlots];
+}
 
 void BareExchange::Publish(std::atomic<std::uint64_t>& word) {
   word.store(chunks_, std::memory_order_release);

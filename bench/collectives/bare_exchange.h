@@ -18,11 +18,12 @@ namespace tidegate::bench {
 /// nothing.
 struct ExchangeArea {
   static constexpr std::size_t kSlotBytes = std::size_t{512} << 10;
+  static constexpr int kSlots = 4;
 
   struct Side {
     alignas(128) std::atomic<std::uint64_t> staged;  ///< Chunks that lie in the stage, ever.
     alignas(128) std::atomic<std::uint64_t> read;    ///< Chunks of all others that were read, ever.
-    alignas(4096) std::byte stage[2][kSlotBytes];
+    alignas(4096) std::byte stage[kSlots][kSlotBytes];
   };
   Side sides[kMostRanks];
   alignas(128) Doorbell bell;

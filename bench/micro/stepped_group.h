@@ -59,7 +59,7 @@ class SteppedGroup {
   }
 
  private:
-  static constexpr std::size_t kStageBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kStageBytes = std::size_t{2} << 20;
 
   CollectiveRequest RequestFor(Collective collective, int rank, int ranks, std::size_t bytes) {
     CollectiveRequest request{.collective = collective, .dtype = DataType::kFloat32};

@@ -13,7 +13,7 @@
 namespace tidegate {
 namespace {
 
-constexpr std::int64_t kFormat = 3;
+constexpr std::int64_t kFormat = 4;
 constexpr std::size_t kMostFileBytes = 1 << 16;
 
 }  // namespace
@@ -26,10 +26,10 @@ std::string MachineKey(int usable_cpus, const std::string& root) {
 std::string FormatCalibration(const std::string& key, const Calibration& calibration) {
   const auto& [rates, paths] = calibration;
   const nlohmann::ordered_json text = {
-      {"tidegate_calibration", kFormat},   {"machine", key},
-      {"copy_Bps", rates.copy_Bps},        {"memory_Bps", rates.memory_Bps},
-      {"signal_s", rates.signal_s},        {"chunk_bytes", paths.chunk_bytes},
-      {"stream_bytes", paths.stream_bytes}};
+      {"tidegate_calibration", kFormat},    {"machine", key},
+      {"copy_Bps", rates.copy_Bps},         {"memory_Bps", rates.memory_Bps},
+      {"signal_s", rates.signal_s},         {"chunk_bytes", paths.chunk_bytes},
+      {"stream_bytes", paths.stream_bytes}, {"single_copy_bytes", paths.single_copy_bytes}};
   return text.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -39,7 +39,7 @@ Result<Calibration> ParseCalibration(std::string_view text, const std::string& k
   const JsonView root(json.value());
   TIDEGATE_RETURN_IF_ERROR(
       root.CheckObject({"tidegate_calibration", "machine", "copy_Bps", "memory_Bps", "signal_s",
-                        "chunk_bytes", "stream_bytes"}));
+                        "chunk_bytes", "stream_bytes", "single_copy_bytes"}));
   std::int64_t format = 0;
   std::string machine;
   Calibration calibration;

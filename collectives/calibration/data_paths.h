@@ -15,9 +15,8 @@ struct DataPaths {
   std::size_t stream_bytes = std::size_t{8} << 20;
   /// From kLeastSingleCopyBytes up to so many bytes of all blocks together, ranks read each other's
   /// tensors in the memory of their processes, where nothing is reduced and the kernel lets them;
-  /// 0: never. Not measured: threads of one process get into each other's way there, as ranks do
-  /// not.
-  std::size_t single_copy_bytes = std::size_t{16} << 20;
+  /// 0: never. kMostSingleCopyBytes where that is measured to be faster.
+  std::size_t single_copy_bytes = 0;
   /// The same for ranks that wait for a processor (Transport::crowded): each waits once more, for
   /// the last reader of its tensor.
   std::size_t crowded_single_copy_bytes = 0;
@@ -28,6 +27,9 @@ struct DataPaths {
 /// Below it, system calls and the wait for the last reader take longer than a second copy of what
 /// the ranks have just written.
 inline constexpr std::size_t kLeastSingleCopyBytes = std::size_t{64} << 10;
+
+/// Above it, staged chunks stream past the caches and single copies do not.
+inline constexpr std::size_t kMostSingleCopyBytes = std::size_t{16} << 20;
 
 /// Legal values, for settings and files.
 inline constexpr std::size_t kLeastChunkBytes = std::size_t{4} << 10;

@@ -6,7 +6,7 @@
 
 namespace tidegate {
 
-/// Reads the members chunk_bytes and stream_bytes of `object`, which must be
+/// Reads the members chunk_bytes, stream_bytes and single_copy_bytes of `object`, which must be
 /// there and in range.
 Status ReadDataPaths(const JsonView& object, DataPaths* paths);
 

@@ -1,5 +1,8 @@
 #include "collectives/calibration/measure_paths.h"
 
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -31,8 +34,16 @@ constexpr std::size_t kLongestChunk = std::size_t{512} << 10;
 constexpr std::size_t kSizes[] = {2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20};
 constexpr std::size_t kSizeForChunks = std::size_t{16} << 20;
 constexpr std::size_t kLongest = std::size_t{32} << 20;
+/// As in the stages of a group (collectives/schedule/schedule.h).
+constexpr int kSlots = 4;
+constexpr int kChunksInFlight = 2;
+constexpr std::size_t kStageBytes = kSlots * kLongestChunk;
 /// Two inputs, outputs and stages.
-constexpr std::size_t kAllBytes = 2 * (kLongest / 2 + kLongest + 2 * kLongestChunk);
+constexpr std::size_t kAllBytes = 2 * (kLongest / 2 + kLongest + kStageBytes);
+/// Blocks that are read in one copy, which are as long as chunks of such calls.
+constexpr std::size_t kSingleCopyBytes = kLongestChunk;
+/// A single copy must take this much less than two.
+constexpr double kSingleCopyGain = 0.9;
 /// Of the declared time that another choice must save.
 constexpr double kWorthwhile = 0.03;
 
@@ -47,7 +58,7 @@ struct Trial {
 struct Side {
   std::unique_ptr<std::byte[]> input;
   std::unique_ptr<std::byte[]> output;
-  std::unique_ptr<std::byte[]> stage;  ///< Two slots.
+  std::unique_ptr<std::byte[]> stage;
   alignas(64) std::atomic<std::uint64_t> staged{0};
   alignas(64) std::atomic<std::uint64_t> read{0};
   alignas(64) std::atomic<std::uint64_t> met{0};
@@ -55,11 +66,11 @@ struct Side {
   bool Allocate() {
     input.reset(new (std::nothrow) std::byte[kLongest / 2]);
     output.reset(new (std::nothrow) std::byte[kLongest]);
-    stage.reset(new (std::nothrow) std::byte[2 * kLongestChunk]);
+    stage.reset(new (std::nothrow) std::byte[kStageBytes]);
     if (input == nullptr || output == nullptr || stage == nullptr) return false;
     std::memset(input.get(), 1, kLongest / 2);
     std::memset(output.get(), 2, kLongest);
-    std::memset(stage.get(), 3, 2 * kLongestChunk);
+    std::memset(stage.get(), 3, kStageBytes);
     return true;
   }
 };
@@ -78,8 +89,8 @@ void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::u
   };
   for (std::size_t at = 0; at < half; at += trial.chunk) {
     const std::size_t bytes = std::min(trial.chunk, half - at);
-    const std::size_t slot = count % 2 * kLongestChunk;
-    if (count >= 2) Await(other.read, count - 1);
+    const std::size_t slot = count % kSlots * kLongestChunk;
+    if (count >= kChunksInFlight) Await(other.read, count - kChunksInFlight + 1);
     std::memcpy(mine.stage.get() + slot, mine.input.get() + at, bytes);
     ++count;
     mine.staged.store(count, std::memory_order_release);
@@ -94,6 +105,13 @@ void Exchange(const Trial& trial, Side& mine, Side& other, bool is_first, std::u
 void Meet(Side& mine, const Side& other, std::uint64_t number) {
   mine.met.store(number, std::memory_order_release);
   Await(other.met, number);
+}
+
+/// As a rank reads another's; false where the kernel does not allow that.
+bool ReadOwnMemory(std::byte* to, std::byte* from, std::size_t bytes) {
+  const iovec local{to, bytes};
+  const iovec remote{from, bytes};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
 }
 
 /// Fills in the seconds of all trials; false where there is no second thread or no memory, or they
@@ -163,6 +181,66 @@ std::size_t BestCut(const std::vector<Trial>& trials, std::size_t declared) {
   return best;
 }
 
+/// Whether a rank that finds its peer's tensor freshly written should have the kernel copy it from
+/// there, rather than copy its own into a stage and the peer's out of one. One thread reads at a
+/// time: two of one process get into each other's way in the kernel, as ranks do not.
+bool SingleCopiesPay(const Clock& clock) {
+  if (AvailableMemory() / kShareOfMemory < 4 * kStageBytes) return false;
+  const auto make = [](std::size_t bytes) {
+    std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+    if (memory != nullptr) std::memset(memory.get(), 1, bytes);
+    return memory;
+  };
+  const auto tensor = make(kSingleCopyBytes);
+  const auto output = make(kSingleCopyBytes);
+  const auto stage = make(kStageBytes);
+  if (tensor == nullptr || output == nullptr || stage == nullptr) return false;
+  const TimePoint end = clock.Now() + kSingleCopyBudget;
+  std::atomic<std::uint64_t> asked{0};
+  std::atomic<std::uint64_t> written{0};
+  constexpr std::uint64_t kStop = ~std::uint64_t{0};
+  const auto slot_of = [&](std::uint64_t turn) {
+    return stage.get() + turn % kSlots * kLongestChunk;
+  };
+  std::vector<double> staging;
+  std::vector<double> copying_out;
+  std::vector<double> copying_once;
+  for (std::vector<double>* const seconds : {&staging, &copying_out, &copying_once})
+    seconds->reserve(2 * kRounds);
+  const auto owner = [&] {
+    for (std::uint64_t turn = 1; Await(asked, turn) != kStop; ++turn) {
+      std::memset(tensor.get(), static_cast<int>(turn), kSingleCopyBytes);
+      const TimePoint start = clock.Now();
+      std::memcpy(slot_of(turn), tensor.get(), kSingleCopyBytes);
+      staging.push_back(SecondsSince(start, clock));
+      written.store(turn, std::memory_order_release);
+    }
+  };
+  bool readable = true;
+  try {
+    const std::jthread other(owner);
+    std::uint64_t turn = 0;
+    for (int round = 0; round < kRounds && readable && clock.Now() < end; ++round) {
+      for (const bool once : {false, true}) {
+        asked.store(++turn, std::memory_order_release);
+        Await(written, turn);
+        const TimePoint start = clock.Now();
+        if (once) {
+          readable = ReadOwnMemory(output.get(), tensor.get(), kSingleCopyBytes);
+        } else {
+          std::memcpy(output.get(), slot_of(turn), kSingleCopyBytes);
+        }
+        (once ? copying_once : copying_out).push_back(SecondsSince(start, clock));
+      }
+    }
+    asked.store(kStop, std::memory_order_release);
+  } catch (const std::system_error&) {
+    return false;
+  }
+  if (!readable || copying_once.size() < kLeastRounds) return false;
+  return Least(copying_once) < kSingleCopyGain * (Least(staging) + Least(copying_out));
+}
+
 /// The size from which on streaming stores are better.
 std::size_t Crossover(std::size_t chunk, std::size_t declared, const Clock& clock) {
   std::vector<Trial> trials;
@@ -182,6 +260,7 @@ DataPaths MeasureDataPaths(int cores, const Clock& clock) {
   if (cores < 2) return paths;
   paths.chunk_bytes = BestChunk(paths.chunk_bytes, clock);
   paths.stream_bytes = Crossover(paths.chunk_bytes, paths.stream_bytes, clock);
+  if (SingleCopiesPay(clock)) paths.single_copy_bytes = kMostSingleCopyBytes;
   return paths;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "collectives/kernels/copy.h"
 #include "common/check.h"
@@ -21,6 +22,11 @@ constexpr std::size_t kRidingBytes = 64 << 10;
 constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
 /// Copying or reducing fewer bytes takes less time than a fence and a look at who sleeps.
 constexpr std::size_t kBytesWorthAWake = 16 << 10;
+
+/// From the first slot of an operation to that of the next, which need not wait for the readers of
+/// this one, then, nor takes slots that these have just read. All slots have their turn.
+constexpr std::uint64_t kSlotsToNext = kStageSlots / 2 + 1;
+static_assert(std::gcd(kSlotsToNext, kStageSlots) == 1);
 
 }  // namespace
 
@@ -76,7 +82,7 @@ Status Execution::Start(const Invocation& invocation) {
   // every peer's arrival at it.
   arrivals_first_ = false;
   for (std::int64_t chunk = 0; chunk < std::min<std::int64_t>(chunks_, kStageSlots); ++chunk) {
-    std::uint64_t& last_use = last_use_[(index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots];
+    std::uint64_t& last_use = last_use_[SlotOf(chunk)];
     arrivals_first_ = arrivals_first_ || last_use + 1 >= index_;
     last_use = index_;
   }
@@ -344,11 +350,12 @@ std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) con
     // NOLINTNEXTLINE(performance-no-int-to-ptr): what NoteInputs has made of a peer's word
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
            static_cast<std::size_t>(chunk) * chunk_bytes_;
-  // The slot of chunk 0 alternates from operation to operation, so that a short operation need not
-  // wait for the readers of the one before.
-  const std::size_t slot = (index_ + static_cast<std::uint64_t>(chunk)) % kStageSlots;
-  return transport_.StageOf(lane_, slice.owner) + slot * SlotStride() +
+  return transport_.StageOf(lane_, slice.owner) + SlotOf(chunk) * SlotStride() +
          static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
+}
+
+std::size_t Execution::SlotOf(std::int64_t chunk) const {
+  return (index_ * kSlotsToNext + static_cast<std::uint64_t>(chunk)) % kStageSlots;
 }
 
 /// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.

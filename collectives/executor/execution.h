@@ -123,6 +123,7 @@ class Execution {
   std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
   std::byte* Address(const Slice& slice, int i, std::int64_t chunk) const;
   const Block& BlockOf(const Slice& slice, int i) const;
+  std::size_t SlotOf(std::int64_t chunk) const;
   std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
   PendingWait Pending() const;

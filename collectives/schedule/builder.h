@@ -122,7 +122,7 @@ class ScheduleBuilder {
   bool staging_ = false;
 };
 
-/// Offset, for waits, of the chunk that lay in the same stage slot before chunk c.
-inline constexpr int kPreviousInSlot = -kStageSlots;
+/// Offset, for waits, of the chunk that must have been read before chunk c is staged.
+inline constexpr int kPreviousInSlot = -kChunksInFlight;
 
 }  // namespace tidegate

@@ -78,8 +78,13 @@ inline constexpr Mark kConsumed = 1;  ///< Chunk c has been read from the peers'
 inline constexpr Mark kResult = 2;    ///< Chunk c of a reduced block is staged.
 
 inline constexpr int kAllPeers = -1;
-/// Slots of stage memory a rank has; chunk c lies in slot c modulo this.
-inline constexpr int kStageSlots = 2;
+/// Chunks of an operation that may lie in the stage at once: a schedule stages chunk c when chunk
+/// c - kChunksInFlight has been read. In the model that it is verified by, these share a slot.
+inline constexpr int kChunksInFlight = 2;
+/// Slots of stage memory a rank has: a multiple of the chunks in flight, so that chunks which share
+/// one of these share one of the model's. A slot comes round late, when the core that wrote it has
+/// passed its lines on to a cache from which others read them without asking that core.
+inline constexpr int kStageSlots = 2 * kChunksInFlight;
 
 /// As an extent: the longest of all the caller's blocks on this rank. Progress words only grow, so
 /// a signal for a chunk that a peer does not wait for is harmless.

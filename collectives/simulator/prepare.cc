@@ -186,7 +186,8 @@ Simulation SimulationRun::Report() const {
     report.rank_seconds.push_back(rank.done_at);
     report.seconds = std::max(report.seconds, rank.done_at);
     const std::uint64_t used = std::min(chunk_bytes_, rank.program->longest);
-    const auto slots = static_cast<std::uint64_t>(std::min<std::int64_t>(rank.chunks, kStageSlots));
+    const auto slots =
+        static_cast<std::uint64_t>(std::min<std::int64_t>(rank.chunks, kChunksInFlight));
     report.peak_stage_bytes =
         std::max(report.peak_stage_bytes,
                  used * slots * static_cast<std::uint64_t>(rank.program->sub_slots));

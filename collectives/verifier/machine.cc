@@ -41,7 +41,7 @@ Machine::Machine(const Blocks& blocks, const Placement& placement, Orbit orbit,
     }
     for (const Operand& operand : schedule.operands) name(operand.slice);
   }
-  stages_.resize(count * kStageSlots * At(sub_slots_));
+  stages_.resize(count * kChunksInFlight * At(sub_slots_));
   for (std::size_t rank = 0; rank < count; ++rank) Plan(static_cast<int>(rank));
 }
 
@@ -261,7 +261,8 @@ bool Machine::TakeReduce(const Turn& turn, const Step& step) {
 
 Machine::StageCell& Machine::CellOf(const Slice& slice, int i, std::int64_t chunk) {
   const std::int64_t owner = orbit_.RepresentativeOf(slice.owner);
-  return stages_[At((owner * kStageSlots + chunk % kStageSlots) * sub_slots_ + slice.at(i))];
+  return stages_[At((owner * kChunksInFlight + chunk % kChunksInFlight) * sub_slots_ +
+                    slice.at(i))];
 }
 
 Machine::OutputCell& Machine::OutputOf(int rank, int block, std::int64_t chunk) {

@@ -93,7 +93,7 @@ Status Machine::CheckEnd() {
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     const StageCell& cell = stages_[i];
     if (cell.value.is_nothing() || !cell.reads.empty()) continue;
-    const int owner = static_cast<int>(i / At(sub_slots_) / kStageSlots);
+    const int owner = static_cast<int>(i / At(sub_slots_) / kChunksInFlight);
     const int writer = orbit_.RepresentativeOf(cell.write.rank);
     return Reject(schedules_[At(writer)], At(cell.step),
                   "nobody reads what it leaves in sub-slot " + std::to_string(i % At(sub_slots_)) +

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kChunk = 1024;
 /// Chunks by which every slot has been used twice: where loops begin, end, and do both at once.
-constexpr int kFewChunks = 2 * kStageSlots + 2;
+constexpr int kFewChunks = 2 * kChunksInFlight + 2;
 /// A pipeline as deep as a long ring is not filled: CheckSteadyState speaks for any depth.
 constexpr int kDeepest = 16;
 

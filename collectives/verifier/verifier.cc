@@ -163,12 +163,13 @@ Status VerifyPlan(Collective collective, const Placement& placement, int root,
   if (placement.ranks() <= kMaxFullyVerifiedRanks)
     return VerifyThoroughly(collective, placement, root, schedule_of, claim_of, topology).status();
   constexpr std::int64_t kChunk = 1024;
-  // Slots repeat after kStageSlots chunks; that longer pipelines do not get stuck is shown for any.
+  // Slots repeat after kChunksInFlight chunks; that longer pipelines do not get stuck is shown for
+  // any.
   Problem problem{.collective = collective,
                   .placement = &placement,
                   .root = root,
                   .chunk_bytes = kChunk,
-                  .sizes = {(2 * kStageSlots + 1) * kChunk},
+                  .sizes = {(2 * kChunksInFlight + 1) * kChunk},
                   .shift = placement.ranks_on_largest_node(),
                   .topology = topology};
   Status status = Verify(problem, schedule_of, claim_of).status();

@@ -38,7 +38,7 @@ def test_value_and_source_follow_the_environment(monkeypatch: pytest.MonkeyPatch
     rows = {row["name"]: row for row in env.settings()}
     stage = rows["TIDEGATE_STAGE_BYTES"]
     assert (stage["value"], stage["source"], stage["error"]) == ("64M", "environment", None)
-    assert stage["default"] == "1 MiB"
+    assert stage["default"] == "2 MiB"
     stream = rows["TIDEGATE_STREAM_BYTES"]
     assert "TIDEGATE_STREAM_BYTES=lots is not accepted" in stream["error"]
     empty = rows["TIDEGATE_STATS_FILE"]

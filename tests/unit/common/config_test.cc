@@ -38,7 +38,7 @@ TEST(ConfigTest, DefaultsAreThoseOfTheStruct) {
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().debug, LogLevel::kWarn);
   EXPECT_EQ(config.value().stats_file, "");
-  EXPECT_EQ(config.value().stage_bytes, std::size_t{1} << 20);
+  EXPECT_EQ(config.value().stage_bytes, std::size_t{2} << 20);
   EXPECT_EQ(config.value().chunk_bytes, std::nullopt);
   EXPECT_EQ(config.value().stream_bytes, std::nullopt);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::seconds(10));

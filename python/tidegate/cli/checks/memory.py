@@ -147,7 +147,7 @@ def check_memory(view: MachineView) -> Finding:
     summary += f" {_in_mib(group)}"
     details = {"available_bytes": available, "limit_bytes": limit, "group_bytes": group}
     remedy = "stop other processes or raise the container's memory limit (docker run --memory)"
-    if stage > 1 << 20:
+    if stage > 2 << 20:
         remedy += ", or lower TIDEGATE_STAGE_BYTES"
     if available < max(_TOO_LITTLE, group):
         return fail(summary, remedy, **details)

@@ -301,7 +301,8 @@ struct Abutting {
         .input_memory = memory,
         .inputs = {{bytes(), kHalf}, {bytes() + kHalf, kHalf}},
         .outputs = {{bytes() + 2 * kHalf, kHalf}, {bytes() + 3 * kHalf, kHalf}}};
-    const PreparedCall call = Prepare(request, two.schedules_[0], 1, kStageBytes, DataPaths());
+    const PreparedCall call = Prepare(request, two.schedules_[0], 1, kStageBytes,
+                                      {.single_copy_bytes = kMostSingleCopyBytes});
     EXPECT_TRUE(two.executions_[0].Start(Bind(call)).ok());
   }
   std::byte* bytes() { return reinterpret_cast<std::byte*>(two.outputs_[0].data()); }

@@ -99,9 +99,10 @@ std::string Execute(const Plan& plan, const std::vector<Schedule>& group, std::u
         (IsEven(one) || !group.front().even))
       cases.push_back(std::move(one));
   if (cases.empty()) return "no case for " + plan.name;
-  // Chunks of 1 to 6 times 64 bytes, in slots of a quarter of the stage.
-  const std::size_t stage_bytes =
-      std::size_t{4 * 64} * static_cast<std::size_t>(group.front().sub_slots) * (1 + seed % 6);
+  // Chunks of 1 to 6 times 64 bytes, in halves of slots.
+  const std::size_t stage_bytes = std::size_t{kStageSlots * 2 * 64} *
+                                  static_cast<std::size_t>(group.front().sub_slots) *
+                                  (1 + seed % 6);
   // Some ranks resident, by the seed: none in the first run.
   std::mt19937 random(seed);
   const auto is_resident = [&](std::size_t, int) { return random() % 8 < seed % 8; };
