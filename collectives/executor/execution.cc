@@ -23,8 +23,8 @@ constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
 /// Copying or reducing fewer bytes takes less time than a fence and a look at who sleeps.
 constexpr std::size_t kBytesWorthAWake = 16 << 10;
 
-/// From the first slot of an operation to that of the next, which need not wait for the readers of
-/// this one, then, nor takes slots that these have just read. All slots have their turn.
+/// From the first slot of an operation to that of the next: one chunk need not wait for the readers
+/// of up to three, and of two by two no slot is taken again at once. All slots have their turn.
 constexpr std::uint64_t kSlotsToNext = kStageSlots / 2 + 1;
 static_assert(std::gcd(kSlotsToNext, kStageSlots) == 1);
 

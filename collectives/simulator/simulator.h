@@ -54,7 +54,7 @@ struct Simulation {
   std::vector<double> link_bytes;           ///< By directed link.
   std::uint64_t chunk_bytes = 0;
   std::int64_t chunks = 0;             ///< Of the longest block.
-  std::uint64_t peak_stage_bytes = 0;  ///< Stage memory that a rank needs: the slots in use.
+  std::uint64_t peak_stage_bytes = 0;  ///< Stage memory of a rank's chunks in flight.
   std::int64_t steps = 0;              ///< Executed, of those simulated.
   std::int64_t events = 0;             ///< Starts and ends of transfers and arrivals waited for.
 

@@ -22,8 +22,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr Calibration kMeasured{.rates = {.copy_Bps = 5e9, .memory_Bps = 20e9, .signal_s = 3e-7},
-                                .paths = {.chunk_bytes = 128 << 10, .stream_bytes = 16 << 20}};
+constexpr Calibration kMeasured{
+    .rates = {.copy_Bps = 5e9, .memory_Bps = 20e9, .signal_s = 3e-7},
+    .paths = {.chunk_bytes = 128 << 10, .stream_bytes = 16 << 20, .single_copy_bytes = 1 << 20}};
 
 int measurements = 0;
 Calibration CountedCalibration() {
@@ -92,6 +93,8 @@ TEST(CalibrationTest, AbsurdFiguresAreRefusedByName) {
   };
   EXPECT_THAT(complaint({}, {.chunk_bytes = 5}), HasSubstr("$.chunk_bytes"));
   EXPECT_THAT(complaint({}, {.stream_bytes = std::size_t{1} << 50}), HasSubstr("$.stream_bytes"));
+  EXPECT_THAT(complaint({}, {.single_copy_bytes = std::size_t{1} << 50}),
+              HasSubstr("$.single_copy_bytes"));
   EXPECT_THAT(complaint({.copy_Bps = 0}), HasSubstr("$.copy_Bps: is outside"));
   EXPECT_THAT(complaint({.memory_Bps = 1e20}), HasSubstr("$.memory_Bps: is outside"));
   EXPECT_THAT(complaint({.signal_s = -1}), HasSubstr("$.signal_s: is outside"));
