@@ -99,7 +99,7 @@ def check_single_copy(view: MachineView) -> Finding:
     if scope > 2 or (scope > 0 and not privileged):
         return warn(
             f"kernel.yama.ptrace_scope is {scope}: ranks may not read each other's memory, so that"
-            " all-gathers of 64 KiB to 16 MiB are copied twice even where one copy is faster",
+            " all-gathers of 64 KiB to 16 MiB are copied twice where once is faster",
             "as root, `sysctl kernel.yama.ptrace_scope=0`; or give containers SYS_PTRACE",
             **details,
         )
@@ -107,7 +107,7 @@ def check_single_copy(view: MachineView) -> Finding:
     if error:
         return warn(
             f"process_vm_readv fails ({os.strerror(error)}): ranks cannot read each other's memory,"
-            " so that all-gathers of 64 KiB to 16 MiB are copied twice even where one copy is faster",
+            " so that all-gathers of 64 KiB to 16 MiB are copied twice where once is faster",
             "allow process_vm_readv in the container's seccomp profile (docker: SYS_PTRACE does)",
             **details,
         )

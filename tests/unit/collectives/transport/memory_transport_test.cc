@@ -293,8 +293,9 @@ TEST(MemoryTransportTest, AHeaderMustBeOfThisVersionAndGroup) {
   EXPECT_EQ(check(SegmentLayout(2, 2 * kStage)).code(), StatusCode::kMismatch);
   EXPECT_NE(Checker::Check(memory.data(), 1, layout).message().find("has 1 bytes"),
             std::string::npos);
-  reinterpret_cast<SegmentHeader*>(memory.data())->version = 9;
-  EXPECT_NE(check(layout).message().find("version 9, this build speaks"), std::string::npos);
+  reinterpret_cast<SegmentHeader*>(memory.data())->version = kSegmentVersion + 1;
+  const std::string found = "version " + std::to_string(kSegmentVersion + 1);
+  EXPECT_NE(check(layout).message().find(found + ", this build speaks"), std::string::npos);
 }
 
 }  // namespace
