@@ -60,7 +60,9 @@ class Algorithm {
 };
 
 // What is no flow (flows.h), or not one alone. One file each; the costs stand there.
-Schedule AllReduceOneShot(const AlgorithmInput& input);
+Schedule AllReduceOneShot(const Placement& placement, const AlgorithmInput& input);
+Schedule AllReduceColumnOneShot(const Placement& placement, const AlgorithmInput& input);
+Schedule AllReduceColumnDoubling(const Placement& placement, const AlgorithmInput& input);
 Schedule ReduceTwoShot(const AlgorithmInput& input);
 Schedule GatherDirect(const Placement& placement, const AlgorithmInput& input);
 Schedule GatherColumn(const Placement& placement, const AlgorithmInput& input);
@@ -72,6 +74,12 @@ Schedule AllToAllColumn(const Placement& placement, const AlgorithmInput& input)
 Schedule BarrierArrival(const AlgorithmInput& input);
 
 // What those that serve several nodes claim.
+std::vector<WireClaim> ClaimOfAllReduceOneShot(const Placement& placement,
+                                               const AlgorithmInput& input);
+std::vector<WireClaim> ClaimOfAllReduceColumnOneShot(const Placement& placement,
+                                                     const AlgorithmInput& input);
+std::vector<WireClaim> ClaimOfAllReduceColumnDoubling(const Placement& placement,
+                                                      const AlgorithmInput& input);
 std::vector<WireClaim> ClaimOfGatherDirect(const Placement& placement, const AlgorithmInput& input);
 std::vector<WireClaim> ClaimOfGatherColumn(const Placement& placement, const AlgorithmInput& input);
 std::vector<WireClaim> ClaimOfScatterDirect(const Placement& placement,

@@ -20,6 +20,16 @@ bool BeyondOneNode(const Placement& placement) { return placement.nodes() > 1; }
 bool OnSeveralNodes(const Placement& placement) {
   return placement.nodes() > 1 && placement.nodes() < placement.ranks();
 }
+/// What every rank or node sends whole to every other one is for few of them: beyond, other plans
+/// are faster but for the shortest messages, and its own soon too long to be verified.
+constexpr int kMostAtOnce = 64;
+bool AmongFewRanks(const Placement& placement) {
+  return placement.nodes() == 1 || placement.ranks() <= kMostAtOnce;
+}
+bool OnFewNodes(const Placement& placement) {
+  return OnSeveralNodes(placement) && placement.nodes() <= kMostAtOnce;
+}
+bool BeyondTwoNodes(const Placement& placement) { return placement.nodes() > 2; }
 bool WithPowerOfTwoRanks(const Placement& placement) { return IsPowerOfTwo(placement.ranks()); }
 bool WithPowerOfTwoNodes(const Placement& placement) {
   return OnSeveralNodes(placement) && IsPowerOfTwo(placement.nodes());
@@ -217,7 +227,12 @@ std::vector<NamedAlgorithm> MakeAll() {
                        Algorithm algorithm, bool in_one_pass = false) {
     all.push_back({collective, name, serves, in_one_pass, std::move(algorithm)});
   };
-  add(Collective::kAllReduce, "one_shot", OnOneNode, OffTheWire(AllReduceOneShot), true);
+  add(Collective::kAllReduce, "one_shot", AmongFewRanks,
+      WithPlacement(AllReduceOneShot, ClaimOfAllReduceOneShot), true);
+  add(Collective::kAllReduce, "column_one_shot", OnFewNodes,
+      WithPlacement(AllReduceColumnOneShot, ClaimOfAllReduceColumnOneShot));
+  add(Collective::kAllReduce, "column_doubling", BeyondTwoNodes,
+      WithPlacement(AllReduceColumnDoubling, ClaimOfAllReduceColumnDoubling));
   add(Collective::kBroadcast, "tree", Always,
       OfFlow(TreeOf, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
   add(Collective::kReduce, "two_shot", OnOneNode, OffTheWire(ReduceTwoShot), true);

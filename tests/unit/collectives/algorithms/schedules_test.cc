@@ -48,8 +48,9 @@ bool HasGolden(const NamedAlgorithm& algorithm, const std::string& placement) {
            std::ranges::find(names, algorithm.name) != names.end();
   };
   if (placement == "4x2")
-    return is_of(
-        {"column_segmented_bruck", "column_segmented_far_first", "column_recursive_doubling"});
+    return algorithm.name == "column_doubling" ||
+           is_of({"column_segmented_bruck", "column_segmented_far_first",
+                  "column_recursive_doubling"});
   if (placement == "4x2_by_2")
     return is_of({"column_far_first", "column_segmented_far_first", "column_circle"});
   return true;

@@ -69,6 +69,36 @@ TEST(PlannerTest, LongTensorsOfARootTakeAllNicsOfItsNode) {
   }
 }
 
+TEST(PlannerTest, ShortAllReducesBetweenNodesTakeOneLatency) {
+  const Topology pair = FakeCluster(2, 1);
+  Planner of_pair = Planner::Make(pair).value();
+  EXPECT_EQ(Chosen(of_pair, {Collective::kAllReduce, 1000}), "one_shot");
+  const Topology cluster = FakeCluster(8, 8, {.rails = 8});
+  Planner planner = Planner::Make(cluster).value();
+  for (const std::uint64_t bytes : {1000, 16000}) {
+    EXPECT_EQ(Chosen(planner, {Collective::kAllReduce, bytes}), "column_one_shot");
+    const auto price = [&](const char* name) {
+      return planner.Price(*FindAlgorithm(Collective::kAllReduce, name), bytes).value();
+    };
+    EXPECT_LT(price("column_one_shot") * 1.5, price("column_pairwise")) << bytes;
+  }
+  // Whole sums are too many bytes where tensors are long.
+  EXPECT_EQ(Chosen(planner, {Collective::kAllReduce, 16 * kMega}).find("one_shot"),
+            std::string::npos);
+}
+
+/// Most of a round's bytes stay below a switch.
+TEST(PlannerTest, ThinSpinesAreForRecursiveDoubling) {
+  const Topology cluster = FakeCluster(4, 4,
+                                       {.inter_latency_s = 3e-6,
+                                        .fabric = FabricKind::kFatTree,
+                                        .nodes_per_leaf = 2,
+                                        .oversubscription = 4,
+                                        .spine_latency_s = 20e-6});
+  Planner planner = Planner::Make(cluster).value();
+  EXPECT_EQ(Chosen(planner, {Collective::kAllReduce, 100000}), "column_doubling");
+}
+
 TEST(PlannerTest, CalibrationMovesTheChoiceButNeverTheOrderOfAReduction) {
   FakeClusterOptions slow_wire;
   slow_wire.nic_bandwidth_Bps = 1e8;

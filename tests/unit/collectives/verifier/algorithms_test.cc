@@ -118,6 +118,25 @@ TEST(VerifiedColumnsTest, CirclesAreRightWhereSubSlotsAreUsedAgain) {
   EXPECT_EQ(ColumnFlow(pairs, 0, CircleExchange(0, 12, {}), 2).back_slots, 11 + 1 + 4);
 }
 
+/// Of more nodes than eight ranks can have: no power of two, dealt so that columns do not come in
+/// the order of the nodes; and of as many as these algorithms are for.
+TEST(VerifiedColumnsTest, SumsOfNodesAreCombinedInOneOrderByAll) {
+  const std::vector<int> dealt = {0, 1, 2, 1, 0, 3, 4, 4, 2, 5, 6, 5, 3, 7, 8, 9, 9, 10, 8, 8, 10};
+  const Placement uneven = Placement::Make(dealt).value();
+  for (const char* name : {"column_one_shot", "column_doubling"}) {
+    const NamedAlgorithm& algorithm = *FindAlgorithm(Collective::kAllReduce, name);
+    for (const Placement& placement : {uneven, Placement::Block(13, 2), Placement::Block(64, 8)}) {
+      ASSERT_TRUE(algorithm.serves(placement));
+      const AlgorithmInput input{0, placement.ranks(), 0, &placement};
+      EXPECT_EQ(VerifyPlan(Collective::kAllReduce, placement, 0, algorithm.build.Programs(input),
+                           algorithm.build.ClaimsFor(input))
+                    .message(),
+                "")
+          << name << " on " << placement.nodes() << " nodes";
+    }
+  }
+}
+
 TEST(VerifiedAllToAllTest, ByColumnsIsRightForEqualBlocksAlone) {
   const Placement placement = Placement::Block(2, 2);
   const AlgorithmInput input{.ranks = 4, .placement = &placement};
