@@ -82,7 +82,7 @@ Status Execution::Start(const Invocation& invocation) {
   // every peer's arrival at it.
   arrivals_first_ = false;
   for (std::int64_t chunk = 0; chunk < std::min<std::int64_t>(chunks_, kStageSlots); ++chunk) {
-    std::uint64_t& last_use = last_use_[SlotOf(chunk)];
+    std::uint64_t& last_use = last_use_[SlotOf(index_, chunk)];
     arrivals_first_ = arrivals_first_ || last_use + 1 >= index_;
     last_use = index_;
   }
@@ -141,14 +141,17 @@ Status Execution::CheckEven() const {
 Status Execution::ReserveStage(std::size_t longest) {
   const auto sub_slots = static_cast<std::size_t>(call_.schedule->sub_slots);
   const std::size_t key = sub_slots * 2 + (call_.wide_slots ? 1 : 0);
-  if (committed_.size() <= key) committed_.resize(key + 1, 0);
+  if (committed_.size() <= key) committed_.resize(key + 1, {});
   const std::size_t used = std::min(longest, chunk_bytes_);
-  if (used <= committed_[key]) return Status();
-  for (std::size_t slot = 0; slot < kStageSlots; ++slot)
+  // Only what this operation takes: many groups have few.
+  for (std::int64_t chunk = 0; chunk < std::min<std::int64_t>(chunks_, kStageSlots); ++chunk) {
+    const std::size_t slot = SlotOf(index_ + 1, chunk);
+    if (used <= committed_[key][slot]) continue;
     for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
       TIDEGATE_RETURN_IF_ERROR(
           transport_.CommitStage(lane_, slot * SlotStride() + sub_slot * chunk_bytes_, used));
-  committed_[key] = used;
+    committed_[key][slot] = used;
+  }
   return Status();
 }
 
@@ -350,12 +353,12 @@ std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) con
     // NOLINTNEXTLINE(performance-no-int-to-ptr): what NoteInputs has made of a peer's word
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
            static_cast<std::size_t>(chunk) * chunk_bytes_;
-  return transport_.StageOf(lane_, slice.owner) + SlotOf(chunk) * SlotStride() +
+  return transport_.StageOf(lane_, slice.owner) + SlotOf(index_, chunk) * SlotStride() +
          static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
 }
 
-std::size_t Execution::SlotOf(std::int64_t chunk) const {
-  return (index_ * kSlotsToNext + static_cast<std::uint64_t>(chunk)) % kStageSlots;
+std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
+  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) % kStageSlots;
 }
 
 /// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.

@@ -123,7 +123,7 @@ class Execution {
   std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
   std::byte* Address(const Slice& slice, int i, std::int64_t chunk) const;
   const Block& BlockOf(const Slice& slice, int i) const;
-  std::size_t SlotOf(std::int64_t chunk) const;
+  static std::size_t SlotOf(std::uint64_t index, std::int64_t chunk);
   std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
   PendingWait Pending() const;
@@ -156,7 +156,8 @@ class Execution {
   std::uint64_t index_ = 0;
   bool refused_ = false;  ///< Operation index_ was refused and not every peer is known to be there.
   std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
-  std::vector<std::size_t> committed_;  ///< By sub-slot count: bytes usable in each sub-slot.
+  /// By sub-slot count and width: bytes usable in each sub-slot of each slot.
+  std::vector<std::array<std::size_t, kStageSlots>> committed_;
   std::uint64_t bytes_from_peers_ = 0;
   std::uint64_t resident_bytes_ = 0;
   std::uint64_t single_copy_bytes_ = 0;
