@@ -27,6 +27,9 @@ constexpr std::size_t kBytesWorthAWake = 16 << 10;
 /// of up to three, and of two by two no slot is taken again at once. All slots have their turn.
 constexpr std::uint64_t kSlotsToNext = kStageSlots / 2 + 1;
 static_assert(std::gcd(kSlotsToNext, kStageSlots) == 1);
+/// Until then a lane keeps to as many slots as chunks are in flight: groups are many, and most of
+/// them idle, so that what the others would gain costs them memory.
+constexpr std::uint64_t kFirstWithAllSlots = 8;
 
 }  // namespace
 
@@ -358,7 +361,8 @@ std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) con
 }
 
 std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
-  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) % kStageSlots;
+  const std::uint64_t slots = index < kFirstWithAllSlots ? kChunksInFlight : kStageSlots;
+  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) % slots;
 }
 
 /// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.

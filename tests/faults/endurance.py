@@ -21,8 +21,7 @@ SETTLED = 40  # cycles after which caches are warm
 GROUPS = 100
 LIVE_GROUPS = 200
 LIVE_RANKS = 4
-# 1.27e9 bytes with stages of four slots (docs/adr/0012); it was 1 GiB with two.
-MEMORY_LIMIT = 3 << 29
+MEMORY_LIMIT = 1 << 30
 CREATION_LIMIT_S = 2.0
 RESIDENT_GROWTH_LIMIT = 8 << 20
 COMMON_DESCRIPTOR_LIMIT = 1024  # the usual soft limit of a login shell
