@@ -10,6 +10,7 @@
 #include "collectives/topology/lint.h"
 #include "collectives/topology/routes.h"
 #include "collectives/topology/topology_json.h"
+#include "tests/unit/collectives/topology/gpu_machines.h"
 #include "tests/unit/common/drivers/sysfs/sysfs_tree.h"
 
 namespace tidegate {
@@ -41,16 +42,6 @@ void AddGpuServer(SysfsTree& tree) {
     }
   }
 }
-
-/// NVML as a test says it is.
-class FakeNvml : public NvmlApi {
- public:
-  explicit FakeNvml(Result<std::vector<NvmlGpu>> gpus) : gpus_(std::move(gpus)) {}
-  Result<std::vector<NvmlGpu>> Gpus() override { return gpus_; }
-
- private:
-  Result<std::vector<NvmlGpu>> gpus_;
-};
 
 FakeNvml TwoJoinedGpus() {
   std::vector<NvmlGpu> gpus(2);
