@@ -148,9 +148,13 @@ std::string Describe(const Topology& topology, const MaxFlow& flow, int sent, do
   std::vector<int> count(At(topology.nodes()));
   int missing = 0;
   int last = kNone;
+  bool same_place = true;  // On all of their nodes.
   for (int rank = 0; rank < topology.ranks(); ++rank) {
     if (flow.is_upstream(topology.rank_vertex(rank))) continue;
     ++missing;
+    const Placement& placement = topology.placement();
+    same_place =
+        same_place && (last == kNone || placement.local_of(rank) == placement.local_of(last));
     last = rank;
     ++count[At(topology.node_of(rank))];
   }
@@ -169,6 +173,10 @@ std::string Describe(const Topology& topology, const MaxFlow& flow, int sent, do
     kind = is_whole ? "node cut" : "cut";
     where =
         is_whole ? "node " + node_name : std::to_string(missing) + " ranks of node " + node_name;
+  } else if (same_place && missing == topology.nodes()) {
+    kind = "rail cut";
+    where = "the ranks in place " + std::to_string(topology.placement().local_of(last)) +
+            " of all nodes";
   }
   return kind + ": the shards of " + std::to_string(sent) + " ranks over " + Short(bandwidth) +
          " byte/s " + (reversed ? "out of " : "into ") + where;

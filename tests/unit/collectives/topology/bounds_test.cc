@@ -100,6 +100,31 @@ TEST(BoundsTest, TheCutThatBindsIsNamed) {
               StartsWith("node cut: the shards of 4 ranks over 1e+09 byte/s out of node \"node1"));
 }
 
+TEST(BoundsTest, RailsThatAreJoinedByLittleBind) {
+  const Result<Topology> topology = ParseTopology(R"({
+    "tidegate_topology": 1, "name": "two rails",
+    "nodes": [{"id": "node", "count": 3,
+      "vertices": [
+        {"id": "gpu0", "kind": "gpu", "number": 0}, {"id": "gpu1", "kind": "gpu", "number": 1},
+        {"id": "nic0", "kind": "nic", "rail": 0, "bandwidth_Bps": 50e9,
+         "link": {"to": "gpu0", "path": "PIX", "latency_s": 2e-07, "bandwidth_Bps": 50e9}},
+        {"id": "nic1", "kind": "nic", "rail": 1, "bandwidth_Bps": 50e9,
+         "link": {"to": "gpu1", "path": "PIX", "latency_s": 2e-07, "bandwidth_Bps": 50e9}},
+        {"id": "rank0", "kind": "rank",
+         "link": {"to": "gpu0", "path": "LOC", "latency_s": 5e-07, "bandwidth_Bps": 1500e9}},
+        {"id": "rank1", "kind": "rank",
+         "link": {"to": "gpu1", "path": "LOC", "latency_s": 5e-07, "bandwidth_Bps": 1500e9}}],
+      "links": [
+        {"from": "gpu0", "to": "gpu1", "path": "SYS", "latency_s": 1e-06, "bandwidth_Bps": 1e9}]}],
+    "fabric": {"kind": "rail_only", "port_latency_s": 8e-7}})");
+  ASSERT_TRUE(topology.ok()) << topology.status().message();
+  // Three shards of one rail to the other, over three links of 1e9 byte/s.
+  const Bound bound = AllGatherBound(topology.value(), kBytes);
+  ExpectEqual(bound.seconds, kBytes / 6 * 3 / 3e9);
+  EXPECT_THAT(bound.cut, StartsWith("rail cut: the shards of 3 ranks over 3e+09 byte/s into the "
+                                    "ranks in place "));
+}
+
 TEST(BoundsTest, AnUnevenClusterWaitsForTheSmallestNode) {
   const Topology topology = MakeFakeCluster(std::vector{3, 1}, {.nic_bandwidth_Bps = 10e9}).value();
   ExpectEqual(AllGatherBound(topology, kBytes).seconds, 3.0 / 4 * kBytes / 10e9);
