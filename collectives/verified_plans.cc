@@ -28,9 +28,12 @@ Status EnsureVerified(const Algorithm& algorithm, const AlgorithmInput& input,
   const Placement placement =
       input.placement != nullptr ? *input.placement : Placement::OneNode(input.ranks);
   std::string program = ToText(own);
-  // On other nodes, ranks with the same program may have other peers.
-  for (int rank = 0; placement.nodes() > 1 && rank < placement.ranks(); ++rank)
-    program += ' ' + std::to_string(placement.node_of(rank));
+  // On other nodes, or below other switches, ranks with the same program may have other peers.
+  if (placement.nodes() > 1) {
+    for (int rank = 0; rank < placement.ranks(); ++rank)
+      program += ' ' + std::to_string(placement.node_of(rank));
+    program += " / " + std::to_string(placement.nodes_per_switch());
+  }
   Verdicts& verdicts = AllVerdicts();
   const std::lock_guard lock(verdicts.mutex);
   if (const auto known = verdicts.of_program.find(program); known != verdicts.of_program.end())
