@@ -14,6 +14,9 @@ constexpr std::int64_t kChunk = 1024;
 constexpr int kFewChunks = 2 * kChunksInFlight + 2;
 /// A pipeline as deep as a long ring is not filled: CheckSteadyState speaks for any depth.
 constexpr int kDeepest = 16;
+/// Ordered pairs of blocks that are tried alone: all those of 8 blocks, a few drawn of more.
+constexpr std::int64_t kAllPairs = 8 * 7;
+constexpr std::int64_t kDrawnPairs = 16;
 
 class Problems {
  public:
@@ -61,9 +64,8 @@ class Problems {
   }
 
   void AddUneven() {
-    const auto ranks = static_cast<std::size_t>(placement_.ranks());
-    const std::size_t count = collective_ == Collective::kAllToAll ? ranks * ranks : ranks;
-    const auto n = static_cast<std::int64_t>(count);
+    const std::int64_t n = Blocks();
+    const auto count = static_cast<std::size_t>(n);
     const auto each = [&](auto&& size_of) {
       std::vector<std::int64_t> sizes(count);
       for (std::size_t i = 0; i < count; ++i) sizes[i] = size_of(static_cast<std::int64_t>(i));
@@ -84,9 +86,35 @@ class Problems {
       });
   }
 
+  /// Two blocks alone, of which one ends first. An access runs because of one block, and two that
+  /// could meet in a slot because of two; without the others there are no more waits between them,
+  /// and no more signals for these. So what is in order in all pairs is so with any other blocks.
+  void AddPairs() {
+    const std::int64_t n = Blocks();
+    const std::int64_t all = n * (n - 1);
+    std::mt19937 random(static_cast<std::uint32_t>(n));
+    const bool draws = all > kAllPairs;
+    for (std::int64_t i = 0; i < (draws ? kDrawnPairs : all); ++i) {
+      const std::int64_t pair = draws ? static_cast<std::int64_t>(random()) % all : i;
+      const std::int64_t longer = pair / (n - 1);
+      const std::int64_t shorter = (longer + 1 + pair % (n - 1)) % n;
+      std::vector<std::int64_t> sizes(static_cast<std::size_t>(n), 0);
+      sizes[static_cast<std::size_t>(longer)] = kFewChunks * kChunk;
+      for (const int chunks : {kChunksInFlight + 1, kFewChunks}) {
+        sizes[static_cast<std::size_t>(shorter)] = chunks * kChunk - 7;
+        Add(sizes);
+      }
+    }
+  }
+
   std::vector<Problem> Take() { return std::move(made_); }
 
  private:
+  std::int64_t Blocks() const {
+    const std::int64_t ranks = placement_.ranks();
+    return collective_ == Collective::kAllToAll ? ranks * ranks : ranks;
+  }
+
   const Collective collective_;
   const Placement& placement_;
   const int root_;
@@ -109,7 +137,10 @@ std::vector<Problem> ProblemsFor(Collective collective, const Placement& placeme
     case Collective::kAllGather:
     case Collective::kReduceScatter:
     case Collective::kAllToAll:
-      if (!even) problems.AddUneven();
+      if (!even) {
+        problems.AddUneven();
+        problems.AddPairs();
+      }
       break;
     case Collective::kGather:
     case Collective::kScatter:

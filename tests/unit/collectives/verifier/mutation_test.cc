@@ -3,6 +3,7 @@
 // A seeded slice; with TIDEGATE_TEST_ALL=1 10,000 mutations, and 1,000 runs of the survivors of
 // each kind. TIDEGATE_TEST_SEED draws others.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -169,6 +170,31 @@ TEST(VerifierMutationTest, RejectsAlmostAllAndTheRestIsHarmless) {
           << Execute(*one.plan, one.plan->group, Seed() + static_cast<std::uint32_t>(run));
     }
   }
+}
+
+/// Rank 7 of reduce_scatter's leader_pairwise takes a slot again once rank 4 has read it. Rank 1 is
+/// later than that unless the blocks that it waits for have ended: pairs of blocks show it.
+TEST(VerifierMutationTest, RejectsAWaitThatIsEnoughWhileOtherBlocksLast) {
+  std::vector<NamedPlacement> placements;
+  for (NamedPlacement& placed : PlacementsOf(8))
+    if (placed.name == "2+2+2+2 at random") placements.push_back(std::move(placed));
+  ASSERT_EQ(placements.size(), 1U);
+  for (const Plan& plan : PlansOf(placements)) {
+    if (plan.collective != Collective::kReduceScatter ||
+        plan.group.front().name != "leader_pairwise")
+      continue;
+    std::vector<Schedule> group = plan.group;
+    Step& wait = group[7].steps[3];
+    ASSERT_EQ(wait.kind, StepKind::kWait);
+    ASSERT_EQ(wait.peer, 4);
+    ASSERT_EQ(wait.wait_offset, -kChunksInFlight);
+    EXPECT_TRUE(VerifyGroup(plan, group).ok());
+    wait.peer = 1;
+    EXPECT_THAT(VerifyGroup(plan, group).message(),
+                ::testing::HasSubstr("races: writes stage(7)[3] while rank 4 may be reading"));
+    return;
+  }
+  FAIL() << "no such plan";
 }
 
 }  // namespace
