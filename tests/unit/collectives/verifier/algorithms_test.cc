@@ -21,15 +21,6 @@ using ::testing::HasSubstr;
 using testing::NamedPlacement;
 using testing::PlacementsOf;
 
-/// Whether its file says that contributions are combined from rank 0 to the last, in one pass.
-bool PromisesRankOrder(const NamedAlgorithm& algorithm) {
-  const bool reduces = algorithm.collective == Collective::kReduceScatter ||
-                       algorithm.collective == Collective::kAllReduce ||
-                       algorithm.collective == Collective::kReduce;
-  return reduces && (algorithm.name == "direct" || algorithm.name == "one_shot" ||
-                     algorithm.name == "two_shot");
-}
-
 class VerifiedAlgorithmsTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(VerifiedAlgorithmsTest, EveryAlgorithmIsRightOnEveryPlacement) {
@@ -45,10 +36,34 @@ TEST_P(VerifiedAlgorithmsTest, EveryAlgorithmIsRightOnEveryPlacement) {
                              algorithm.build.Programs(input), algorithm.build.ClaimsFor(input));
         ASSERT_TRUE(report.ok()) << placed.name << ", root " << root << ": "
                                  << report.status().message();
-        EXPECT_TRUE(report.value().in_rank_order || !PromisesRankOrder(algorithm))
-            << algorithm.name << " on " << placed.name;
+        // By this flag the planner takes bits for equal.
+        EXPECT_TRUE(report.value().in_rank_order || !algorithm.in_one_pass ||
+                    !Reduces(algorithm.collective))
+            << NameOf(algorithm.collective) << " " << algorithm.name << " on " << placed.name;
       }
     }
+  }
+}
+
+/// Some work in one pass here and there, such as a tree on one node; then it is another placement
+/// that the flag is there for.
+TEST(VerifiedOrderTest, WhatIsNotFlaggedAsOnePassTakesSeveralSomewhere) {
+  for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
+    if (!Reduces(algorithm.collective) || algorithm.in_one_pass) continue;
+    bool takes_several = false;
+    for (const int ranks : {4, 8}) {
+      for (const NamedPlacement& placed : PlacementsOf(ranks)) {
+        if (takes_several || !algorithm.serves(placed.placement)) continue;
+        const AlgorithmInput input{0, ranks, 0, &placed.placement};
+        const Result<Report> report = VerifyThoroughly(algorithm.collective, placed.placement, 0,
+                                                       algorithm.build.Programs(input));
+        ASSERT_TRUE(report.ok()) << algorithm.name << " on " << placed.name << ": "
+                                 << report.status().message();
+        takes_several = !report.value().in_rank_order;
+      }
+    }
+    EXPECT_TRUE(takes_several) << NameOf(algorithm.collective) << " " << algorithm.name
+                               << " is one pass everywhere and should say so";
   }
 }
 
