@@ -22,7 +22,7 @@ struct DiscoverySources {
   NvmlApi* nvml = nullptr;
 };
 
-/// hwloc where it is installed, else sysfs, for processors; sysfs for PCI; no NVML.
+/// hwloc where ReadHwlocCpus can ask it, else sysfs, for processors; sysfs for PCI; no NVML.
 DiscoverySources SystemSources(const std::string& root = "/");
 
 /// What is known about one machine.

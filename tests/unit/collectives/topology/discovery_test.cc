@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "collectives/topology/fake_cluster.h"
 #include "collectives/topology/hwloc_source.h"
@@ -211,6 +213,53 @@ TEST(DiscoveryTest, HwlocAndSysfsAgree) {
     EXPECT_EQ(hwloc.value().cores[i].cpus, sysfs.value().cores[i].cpus);
     EXPECT_EQ(hwloc.value().cores[i].cache, sysfs.value().cores[i].cache);
   }
+}
+
+/// A machine that hwloc makes up, for as long as this lives.
+class SyntheticMachine {
+ public:
+  explicit SyntheticMachine(const char* description) {
+    setenv("HWLOC_SYNTHETIC", description, /*overwrite=*/1);
+  }
+  ~SyntheticMachine() { unsetenv("HWLOC_SYNTHETIC"); }
+  SyntheticMachine(const SyntheticMachine&) = delete;
+  SyntheticMachine& operator=(const SyntheticMachine&) = delete;
+};
+
+TEST(DiscoveryTest, WhatHwlocSaysOfAMachineIsInItsTopology) {
+  const SyntheticMachine machine("pack:2 numa:2 l3:2 l2:4 core:1 pu:2");
+  const Result<CpuFacts> read = ReadHwlocCpus();
+  // "built without hwloc.h", or no library here.
+  if (!read.ok()) GTEST_SKIP() << read.status().message();
+  const CpuFacts& cpus = read.value();
+  ASSERT_EQ(cpus.numa.size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(cpus.numa[static_cast<std::size_t>(i)].numa, i);
+    EXPECT_EQ(cpus.numa[static_cast<std::size_t>(i)].memory_bytes, std::uint64_t{1} << 30);
+  }
+  ASSERT_EQ(cpus.cores.size(), 32u);
+  for (int i = 0; i < 32; ++i) {
+    const CoreFact expected{.cpu = 2 * i,
+                            .cpus = {2 * i, 2 * i + 1},
+                            .package = i / 16,
+                            .numa = i / 8,
+                            .cache = i / 4};  // The last level: not the L2 of each core.
+    EXPECT_EQ(cpus.cores[static_cast<std::size_t>(i)], expected) << "core " << i;
+  }
+
+  const Result<MachineFacts> facts = ReadMachine({.cpus = SystemSources().cpus});
+  ASSERT_TRUE(facts.ok()) << facts.status().message();
+  const Topology topology = Describe(
+      facts.value(), {{.cpus = {9}}, {.cpus = {8, 15}}, {.cpus = {16, 31}}, {.cpus = {31, 32}}});
+  std::map<VertexKind, int> count;
+  for (const Vertex& vertex : topology.vertices()) ++count[vertex.kind];
+  EXPECT_EQ(count[VertexKind::kNuma], 4);
+  EXPECT_EQ(count[VertexKind::kCache], 8);
+  EXPECT_EQ(count[VertexKind::kCore], 32);
+  EXPECT_EQ(SiteOf(topology, 0), "n/core8");
+  EXPECT_EQ(SiteOf(topology, 1), "n/cache1");
+  EXPECT_EQ(SiteOf(topology, 2), "n/numa1");
+  EXPECT_EQ(SiteOf(topology, 3), "n");
 }
 
 TEST(SettingsTest, APartialFileAmendsAndADumpIsWritten) {
