@@ -184,8 +184,8 @@ class Draw {
   std::mt19937 random_;
 };
 
-/// A cluster as tests/unit/collectives/planner/regret_test.cc draws them, or of more nodes, and one
-/// size for all collectives.
+/// A cluster as tests/unit/collectives/planner/regret_test.cc draws those on a single switch, or of
+/// more nodes, and one size for all collectives.
 void AskRandom(Draw& draw, bool is_large, Wins& wins) {
   std::vector<int> ranks_of_node;
   const int nodes = is_large ? draw.Pick(7, 64) : draw.Pick(1, 6);
