@@ -102,11 +102,14 @@ Result<double> Pricer::Price(const NamedAlgorithm& algorithm, std::uint64_t byte
   const auto sub_slots = static_cast<std::size_t>(std::max(1, first.sub_slots));
   const std::size_t chunk = slot_bytes_ / sub_slots / 64 * 64;
   // Short calls use half a slot.
-  if (slot_bytes_ / 2 / sub_slots < 64)
-    return Status(StatusCode::kInvalidArgument,
-                  "needs a stage of at least " + FormatBytes(sub_slots * 2 * kStageSlots * 64) +
-                      ", and has " + FormatBytes(kStageSlots * slot_bytes_) +
-                      " (TIDEGATE_STAGE_BYTES)");
+  if (slot_bytes_ / 2 / sub_slots < 64) {
+    const std::size_t least = sub_slots * 2 * kStageSlots * 64;
+    const std::string has = FormatBytes(kStageSlots * slot_bytes_);
+    std::string needs = FormatBytes(least);
+    if (needs == has) needs = std::to_string(least) + " bytes";  // Lest it say "2 MiB, has 2 MiB".
+    return Status(StatusCode::kInvalidArgument, "needs a stage of at least " + needs +
+                                                    ", and has " + has + " (TIDEGATE_STAGE_BYTES)");
+  }
   // Of a tensor in unequal parts no rank stands for others. Where that hardly matters, or all ranks
   // are too many to simulate, it is priced as if it were a little longer.
   const std::uint64_t granule = 64 * static_cast<std::uint64_t>(first.parts);
