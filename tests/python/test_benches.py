@@ -19,6 +19,10 @@ from tests.python.tree import ROOT
 
 NODE = ROOT / "build" / "release" / "bench" / "collectives" / "tidegate_bench_node"
 needs_node = pytest.mark.skipif(not NODE.exists(), reason="no tidegate_bench_node: make unit")
+SCALE = ROOT / "build" / "release" / "bench" / "scale"
+needs_scale = pytest.mark.skipif(
+    not (SCALE / "tidegate_wins").exists(), reason="no tidegate_scale, tidegate_wins: make unit"
+)
 
 IN_PLACE = {"all_gather", "reduce_scatter", "all_reduce"}
 
@@ -102,6 +106,46 @@ def test_the_libraries_that_are_installed_agree_with_the_node_bench_on_the_cells
             assert set(launch.launch_mpi(program, library, setting, plan)) == set(own)
     if len(missing) == len(LIBRARIES):
         pytest.skip("; ".join(missing))
+
+
+def table_rows(program: str, *arguments: str) -> list[dict[str, str]]:
+    """Of all Markdown tables that a program of bench/scale prints, by the head of each."""
+    ran = subprocess.run([SCALE / program, *arguments], capture_output=True, text=True, check=True)
+    rows: list[dict[str, str]] = []
+    head: list[str] = []
+    for line in ran.stdout.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            head = []
+        elif not head:
+            head = cells
+        elif set(line) != {"|", "-"}:
+            rows.append(dict(zip(head, cells, strict=True)))
+    return rows
+
+
+@needs_scale
+def test_scale_table_has_a_row_for_each_collective_and_size() -> None:
+    only = ("--only", "one switch", "--algo", "column_bruck", "--chunks", "1")
+    rows = table_rows("tidegate_scale", *only, "512")
+    assert {row["collective"] for row in rows} == {"all_gather", "reduce_scatter"}
+    assert {"1 MB", "64 MB"} <= {row["S"] for row in rows}
+    for row in rows:
+        assert (row["cluster"], row["algorithm"], row["chunks"]) == ("one switch", *only[3::2])
+        assert 0 < float(row["of bound"].rstrip("%")) <= 100
+        assert row["S"] != "1 MB" or float(row["ratio"].rstrip("x")) > 10
+
+
+@needs_scale
+def test_wins_table_says_of_every_algorithm_how_often_it_is_the_fastest() -> None:
+    rows = table_rows("tidegate_wins", "--small", "2", "--large", "0", "--fixtures", "0")
+    named = [row for row in rows if "points" in row]
+    assert {"direct", "column_ring", "one_shot", "tree"} <= {row["algorithm"] for row in named}
+    for collective in {row["collective"] for row in named}:
+        of_it = [row for row in named if row["collective"] == collective]
+        calls = max(int(row["points"]) for row in of_it)
+        assert sum(int(row["fastest"]) for row in of_it) <= calls == 2
+    assert any("can be left out" in row for row in rows)
 
 
 def test_a_library_is_shown_at_its_best_setting_and_compared_within_rounds() -> None:
