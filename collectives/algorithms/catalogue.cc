@@ -258,9 +258,11 @@ std::vector<NamedAlgorithm> MakeAll() {
   add(Collective::kGather, "direct", Always, WithPlacement(GatherDirect, ClaimOfGatherDirect));
   add(Collective::kGather, "column", OnSeveralNodes,
       WithPlacement(GatherColumn, ClaimOfGatherColumn));
+  all.back().even = true;
   add(Collective::kScatter, "direct", Always, WithPlacement(ScatterDirect, ClaimOfScatterDirect));
   add(Collective::kScatter, "column", OnSeveralNodes,
       WithPlacement(ScatterColumn, ClaimOfScatterColumn));
+  all.back().even = true;
   add(Collective::kAllToAll, "direct", OnOneNode, OffTheWire(AllToAllDirect));
   add(Collective::kAllToAll, "pairwise", BeyondOneNode,
       WithPlacement(AllToAllPairwise, ClaimOfAllToAllPairwise));

@@ -6,6 +6,9 @@
 // Two rounds. Extra memory: 2 (1 + (p-g)/g) chunks a rank. Source: the two-level gather of
 // hierarchical collectives, for example Open MPI's HAN (Luo et al., CLUSTER 2020), with an upper
 // level that all ranks of the root's node share.
+//
+// Only for blocks of one size: a rank that others' tensors pass says that they have come in as many
+// chunks as its own has.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/outsiders.h"
@@ -22,7 +25,7 @@ Schedule GatherColumn(const Placement& placement, const AlgorithmInput& input) {
     return Stage(outsiders.RelayOf(outsider), 1 + outsiders.TurnOf(outsider));
   };
   ScheduleBuilder builder("column", Collective::kGather, me, input.ranks);
-  builder.Root(root).SubSlots(1 + outsiders.most_of_one_relay());
+  builder.Root(root).Even().SubSlots(1 + outsiders.most_of_one_relay());
   if (outsiders.Has(me)) {
     builder.Wait(root, kConsumed, Input(0), kPreviousInSlot);
     builder.Put(stage_of(me), Input(0));

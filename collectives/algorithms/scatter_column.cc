@@ -7,6 +7,8 @@
 // Two rounds. Extra memory: 2 (1 + (p-g)/g) chunks a rank. Source: the two-level scatter of
 // hierarchical collectives, for example Open MPI's HAN (Luo et al., CLUSTER 2020), with an upper
 // level that all ranks of the root's node share.
+//
+// Only for blocks of one size: a rank passes on as many chunks as its own block has.
 
 #include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/outsiders.h"
@@ -23,7 +25,7 @@ Schedule ScatterColumn(const Placement& placement, const AlgorithmInput& input) 
     return Stage(outsiders.RelayOf(outsider), 1 + outsiders.TurnOf(outsider));
   };
   ScheduleBuilder builder("column", Collective::kScatter, me, input.ranks);
-  builder.Root(root).SubSlots(1 + outsiders.most_of_one_relay());
+  builder.Root(root).Even().SubSlots(1 + outsiders.most_of_one_relay());
   if (outsiders.Has(me)) {
     builder.Lag(2);
     builder.Wait(outsiders.RelayOf(me), kReady, Output(0));

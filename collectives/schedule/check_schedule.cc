@@ -55,8 +55,10 @@ class Checker {
           OutsideText("parts", schedule_.parts, 1, has_parts ? Limits::kParts : 1),
           OutsideText("period", schedule_.period, 1, Limits::kPeriod)})
       if (!wrong.empty()) return wrong;
-    if (schedule_.even && schedule_.collective != Collective::kAllToAll)
-      return "even is of all_to_all alone";
+    const bool may_be_even = schedule_.collective == Collective::kAllToAll ||
+                             schedule_.collective == Collective::kGather ||
+                             schedule_.collective == Collective::kScatter;
+    if (schedule_.even && !may_be_even) return "even is of all_to_all, gather and scatter alone";
     if (schedule_.steps.size() > Limits::kSteps)
       return std::to_string(schedule_.steps.size()) + " steps; there may be " +
              std::to_string(Limits::kSteps);

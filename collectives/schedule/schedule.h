@@ -152,7 +152,7 @@ struct Schedule {
   /// Iterations from the start of one chunk to that of the next.
   int period = 1;
   /// Only for calls whose blocks are equally long on all ranks: it takes the lengths of other
-  /// ranks' blocks from its own. all_to_all only; nothing else says them otherwise.
+  /// ranks' blocks from its own. Of all_to_all, gather and scatter, where nothing else says them.
   bool even = false;
   std::vector<Step> steps;
   std::vector<Operand> operands;

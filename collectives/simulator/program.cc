@@ -1,6 +1,7 @@
 #include "collectives/simulator/program.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -109,6 +110,12 @@ class Compiler {
                                                       " of " + std::to_string(schedule_.ranks) +
                                                       " ranks; give one" +
                                                       (is_whole ? "" : ", or one for each rank"));
+    if (schedule_.even &&
+        std::ranges::adjacent_find(sizes.bytes, std::not_equal_to<>()) != sizes.bytes.end())
+      return Status(StatusCode::kInvalidArgument,
+                    schedule_.name + " of " + std::string(NameOf(schedule_.collective)) +
+                        " is for blocks of one size alone: its ranks pass on blocks of others, "
+                        "whose sizes they take from their own");
     if (schedule_.ranks < 1 || schedule_.rank < 0 || schedule_.rank >= schedule_.ranks ||
         schedule_.sub_slots < 1 || schedule_.period < 1 || schedule_.parts < 1)
       return Status(StatusCode::kInvalidArgument,

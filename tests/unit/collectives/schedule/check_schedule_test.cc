@@ -113,7 +113,7 @@ TEST(CheckScheduleTest, RefusesNumbersOfTheHeaderOutOfRange) {
   EXPECT_EQ(wrong(&Schedule::parts, 2), "parts is 2, and must be 1 to 1");
   EXPECT_EQ(wrong(&Schedule::period, 0), "period is 0, and must be 1 to 1048576");
   EXPECT_EQ(FaultAfter([](Schedule& schedule) { schedule.even = true; }),
-            "even is of all_to_all alone");
+            "even is of all_to_all, gather and scatter alone");
   EXPECT_THAT(FaultAfter([](Schedule& schedule) { schedule.name = "a b"; }), HasSubstr("name"));
   EXPECT_THAT(FaultAfter([](Schedule& schedule) { schedule.name = ""; }), HasSubstr("name"));
   EXPECT_THAT(FaultAfter([](Schedule& schedule) {

@@ -88,7 +88,7 @@ TEST(ScheduleTextTest, FaultsAreReportedWithTheirLine) {
   EXPECT_EQ(ErrorOf("all_gather direct rank 2 of 2 sub_slots 1 parts 1 period 1\n"),
             "line 1: rank is 2, and must be 0 to 1");
   EXPECT_EQ(ErrorOf("all_gather direct rank 1 of 2 sub_slots 1 parts 1 period 1 even\n"),
-            "line 1: even is of all_to_all alone");
+            "line 1: even is of all_to_all, gather and scatter alone");
   EXPECT_EQ(
       ErrorOfStep("  lag 0  signal all mark 0  while longest has c\n"
                   "  lag 1  get output[2] <- stage(0)[0]  while output[0] has c\n"),

@@ -53,13 +53,13 @@ Topology RandomCluster(Dice& dice) {
   return Renumber(block, numbers).value();
 }
 
-/// One size for all ranks; of gather and scatter, where the root knows of all blocks and no relay
-/// has to, also one for each, of which some are nothing.
+/// One size for all ranks; of gather and scatter, whose bounds are for any sizes, also one for
+/// each, of which some are nothing.
 BlockSizes RandomBlocks(const NamedAlgorithm& algorithm, std::uint64_t bytes, int ranks,
                         Dice& dice) {
   const bool is_of_root =
       algorithm.collective == Collective::kGather || algorithm.collective == Collective::kScatter;
-  if (!is_of_root || algorithm.name != "direct" || dice.Of(0, 1) == 0) return {{bytes}};
+  if (!is_of_root || algorithm.even || dice.Of(0, 1) == 0) return {{bytes}};
   BlockSizes blocks;
   for (int rank = 0; rank < ranks; ++rank)
     blocks.bytes.push_back(bytes * static_cast<std::uint64_t>(dice.Of(0, 4)) / 4);

@@ -195,6 +195,23 @@ TEST(SimulatorTest, BlocksMayDifferInSize) {
   EXPECT_THAT(Simulate(topology, input).status().message(), HasSubstr("2 block sizes"));
 }
 
+TEST(SimulatorTest, WhatIsForBlocksOfOneSizeIsRefusedOthers) {
+  const Topology topology = FakeCluster(2, 2);
+  for (const Collective collective :
+       {Collective::kGather, Collective::kScatter, Collective::kAllToAll}) {
+    SimulationInput input = RunOf(topology, collective, "column", 1 << 20, 1 << 18, 1);
+    input.blocks = {{1 << 20, 1 << 20, 1 << 20, 0}};
+    EXPECT_THAT(Simulate(topology, input).status().message(),
+                HasSubstr("column of " + std::string(NameOf(collective)) +
+                          " is for blocks of one size alone"));
+    // Said one by one, but equal.
+    input.blocks = {{1 << 20, 1 << 20, 1 << 20, 1 << 20}};
+    const double one_by_one = Ran(topology, input).seconds;
+    input.blocks = {{1 << 20}};
+    EXPECT_EQ(one_by_one, Ran(topology, input).seconds) << NameOf(collective);
+  }
+}
+
 TEST(SimulatorTest, ADeadlockNamesWhoWaitsForWhom) {
   const Topology topology = FakeCluster(2, 1);
   const Status status = Simulate(topology, OnePut([](int rank, ScheduleBuilder& builder) {
