@@ -24,7 +24,7 @@ constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
 constexpr std::size_t kBytesWorthAWake = 16 << 10;
 
 /// From the first slot of an operation to that of the next: one chunk need not wait for the readers
-/// of up to three, and of two by two no slot is taken again at once. All slots have their turn.
+/// of up to three, and all slots have their turn. Of two chunks the second takes a slot again.
 constexpr std::uint64_t kSlotsToNext = kStageSlots / 2 + 1;
 static_assert(std::gcd(kSlotsToNext, kStageSlots) == 1);
 /// Until then a lane keeps to as many slots as chunks are in flight: groups are many, and most of
@@ -84,7 +84,7 @@ Status Execution::Start(const Invocation& invocation) {
   // no longer does. What older operations left has been read: finishing the previous one took
   // every peer's arrival at it.
   arrivals_first_ = false;
-  for (std::int64_t chunk = 0; chunk < std::min<std::int64_t>(chunks_, kStageSlots); ++chunk) {
+  for (std::int64_t chunk = 0; chunk < std::min(chunks_, SlotsOf(index_)); ++chunk) {
     std::uint64_t& last_use = last_use_[SlotOf(index_, chunk)];
     arrivals_first_ = arrivals_first_ || last_use + 1 >= index_;
     last_use = index_;
@@ -147,13 +147,14 @@ Status Execution::ReserveStage(std::size_t longest) {
   if (committed_.size() <= key) committed_.resize(key + 1, {});
   const std::size_t used = std::min(longest, chunk_bytes_);
   // Only what this operation takes: many groups have few.
-  for (std::int64_t chunk = 0; chunk < std::min<std::int64_t>(chunks_, kStageSlots); ++chunk) {
+  for (std::int64_t chunk = 0; chunk < std::min(chunks_, SlotsOf(index_ + 1)); ++chunk) {
     const std::size_t slot = SlotOf(index_ + 1, chunk);
-    if (used <= committed_[key][slot]) continue;
+    Committed& last = committed_[key][slot];
+    if (used <= last.bytes && (sub_slots == 1 || last.stride == chunk_bytes_)) continue;
     for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
       TIDEGATE_RETURN_IF_ERROR(
           transport_.CommitStage(lane_, slot * SlotStride() + sub_slot * chunk_bytes_, used));
-    committed_[key][slot] = used;
+    last = {used, chunk_bytes_};
   }
   return Status();
 }
@@ -360,9 +361,13 @@ std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) con
          static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
 }
 
+std::int64_t Execution::SlotsOf(std::uint64_t index) {
+  return index < kFirstWithAllSlots ? kChunksInFlight : kStageSlots;
+}
+
 std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
-  const std::uint64_t slots = index < kFirstWithAllSlots ? kChunksInFlight : kStageSlots;
-  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) % slots;
+  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) %
+         static_cast<std::uint64_t>(SlotsOf(index));
 }
 
 /// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.

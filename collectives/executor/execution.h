@@ -123,6 +123,7 @@ class Execution {
   std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
   std::byte* Address(const Slice& slice, int i, std::int64_t chunk) const;
   const Block& BlockOf(const Slice& slice, int i) const;
+  static std::int64_t SlotsOf(std::uint64_t index);  ///< That operation `index` takes in turn.
   static std::size_t SlotOf(std::uint64_t index, std::int64_t chunk);
   std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
@@ -156,8 +157,13 @@ class Execution {
   std::uint64_t index_ = 0;
   bool refused_ = false;  ///< Operation index_ was refused and not every peer is known to be there.
   std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
-  /// By sub-slot count and width: bytes usable in each sub-slot of each slot.
-  std::vector<std::array<std::size_t, kStageSlots>> committed_;
+  /// Of a slot: bytes usable in each of its sub-slots, which lie that far apart.
+  struct Committed {
+    std::size_t bytes = 0;
+    std::size_t stride = 0;
+  };
+  /// By sub-slot count and width: what the last operation that took the slot found or made usable.
+  std::vector<std::array<Committed, kStageSlots>> committed_;
   std::uint64_t bytes_from_peers_ = 0;
   std::uint64_t resident_bytes_ = 0;
   std::uint64_t single_copy_bytes_ = 0;

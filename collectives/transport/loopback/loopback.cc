@@ -26,7 +26,10 @@ class LoopbackGroup::RankTransport final : public MemoryTransport {
   bool HasReached(int lane, int peer, Mark mark, std::uint64_t word) override {
     return MemoryTransport::HasReached(lane, peer, mark, word) && Sees(peer);
   }
-  Status CommitStage(int, std::size_t, std::size_t) override { return Status(); }
+  Status CommitStage(int /*lane*/, std::size_t offset, std::size_t bytes) override {
+    if (group_.on_commit_) group_.on_commit_(rank(), offset, bytes);
+    return Status();
+  }
   bool ReadsMemoryOf(int) override { return true; }
   bool IsReadable(const std::byte* data, std::size_t bytes) override {
     return !group_.is_readable_ || group_.is_readable_(data, bytes);
@@ -76,6 +79,8 @@ void LoopbackGroup::set_is_readable(IsReadable is_readable) {
 }
 
 void LoopbackGroup::set_trouble(Trouble trouble) { trouble_ = std::move(trouble); }
+
+void LoopbackGroup::set_on_commit(OnCommit on_commit) { on_commit_ = std::move(on_commit); }
 
 void LoopbackGroup::set_visibility(Visibility visible) { visible_ = std::move(visible); }
 

@@ -22,6 +22,9 @@ using IsReadable = std::function<bool(const std::byte* data, std::size_t bytes)>
 /// What keeps the memory of `peer`'s process from being read; ok: nothing.
 using Trouble = std::function<Status(int peer)>;
 
+/// Told of what a rank is about to use of its stage, by Transport::CommitStage.
+using OnCommit = std::function<void(int rank, std::size_t offset, std::size_t bytes)>;
+
 /// A group whose ranks live in one process: the same schedules, words and stage as over shared
 /// memory, for tests and sanitizers, and for groups of one. Ranks may be driven by threads of their
 /// own or, since executions are resumable, by one thread in any order.
@@ -41,6 +44,8 @@ class LoopbackGroup {
   void set_is_readable(IsReadable is_readable);
   /// Default: none.
   void set_trouble(Trouble trouble);
+  /// Default: nobody is told.
+  void set_on_commit(OnCommit on_commit);
 
  private:
   class RankTransport;
@@ -49,6 +54,7 @@ class LoopbackGroup {
   Visibility visible_;
   IsReadable is_readable_;
   Trouble trouble_;
+  OnCommit on_commit_;
   std::vector<std::unique_ptr<RankTransport>> transports_;
 };
 

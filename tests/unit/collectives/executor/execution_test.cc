@@ -71,6 +71,58 @@ TEST_P(ExecutionTest, OneShotAndTwoShotAllReduceGiveEqualResults) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ExecutionTest, ::testing::Values(1, 2, 3, 4, 5, 8));
 
+/// Sub-slots lie a chunk apart, and the length of chunks is the call's.
+TEST(ExecutionStageTest, IsCommittedForChunksOfAnyLength) {
+  constexpr int kRanks = 3;
+  LoopbackGroup group(kRanks, kStageBytes);
+  std::vector<std::pair<std::size_t, std::size_t>> commits;
+  group.set_on_commit([&](int rank, std::size_t offset, std::size_t bytes) {
+    if (rank == 0) commits.emplace_back(offset, bytes);
+  });
+  std::vector<Execution> executions;
+  for (int rank = 0; rank < kRanks; ++rank)
+    executions.emplace_back(group.transport(rank), /*lane=*/0);
+  const NamedAlgorithm* const ring = FindAlgorithm(Collective::kAllGather, "ring");
+  ASSERT_NE(ring, nullptr);
+  const auto run = [&](std::uint64_t sequence, std::size_t chunk_bytes) {
+    CaseMemory memory({Collective::kAllGather, ReduceOp::kNone, kRanks, -1, {64, 64, 64}, 1});
+    std::vector<Schedule> schedules;
+    std::vector<PreparedCall> calls;
+    calls.reserve(kRanks);  // Executions refer to them.
+    for (int rank = 0; rank < kRanks; ++rank)
+      schedules.push_back(ring->build({.rank = rank, .ranks = kRanks}));
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      calls.push_back(Prepare(memory.RequestFor(rank), schedules[at], sequence, kStageBytes,
+                              DataPaths{chunk_bytes, 1 << 30}));
+      ASSERT_TRUE(executions[at].Start(Bind(calls[at])).ok());
+    }
+    std::vector<bool> is_done(kRanks, false);
+    while (std::ranges::find(is_done, false) != is_done.end()) {
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        if (is_done[rank]) continue;
+        const Result<Execution::Outcome> outcome = executions[rank].Advance();
+        ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+        is_done[rank] = outcome.value() != Execution::Outcome::kBlocked;
+      }
+    }
+  };
+  ASSERT_GE(ring->build({.rank = 0, .ranks = kRanks}).sub_slots, 2);
+  // The first and the third take the same slot.
+  for (const auto& [sequence, chunk_bytes] :
+       std::vector<std::pair<std::uint64_t, std::size_t>>{{1, 256}, {2, 256}, {3, 512}}) {
+    commits.clear();
+    run(sequence, chunk_bytes);
+    const std::size_t slot = sequence == 2 ? 0 : kStageBytes / kStageSlots;
+    EXPECT_THAT(commits, ::testing::Contains(std::pair(slot + chunk_bytes, std::size_t{256})))
+        << "call " << sequence;
+  }
+  commits.clear();
+  run(4, 256);
+  run(5, 512);
+  EXPECT_THAT(commits, ::testing::IsEmpty());  // As in the calls 2 and 3.
+}
+
 /// Two ranks that begin one call each.
 class MismatchTest : public ::testing::Test {
  protected:
