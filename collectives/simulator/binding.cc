@@ -55,12 +55,14 @@ void BindingResources::Begin(std::int32_t id, std::span<const Use> uses) {
 void BindingResources::Narrow(std::int32_t id) {
   Resource& used = At(id);
   std::erase_if(used.covers, [&](std::int32_t other) { return At(other).part() < used.part(); });
-  std::erase_if(used.together, [&](Together& together) { return !Admits(used, together); });
+  for (Together& together : used.together) Admit(used, together);
+  std::erase_if(used.together, [](const Together& together) { return !together.holds; });
 }
 
-bool BindingResources::Admits(const Resource& used, Together& together) const {
+void BindingResources::Admit(const Resource& used, Together& together) const {
   const std::int32_t id = first_[together.of_class];
-  if (id < 0) return false;
+  together.holds = false;
+  if (id < 0) return;
   const double bytes = used.weight / At(id).part();
   const auto known = std::ranges::find(together.members, id, &Together::Member::resource);
   if (known == together.members.end()) {
@@ -70,7 +72,7 @@ bool BindingResources::Admits(const Resource& used, Together& together) const {
     together.admitted += bytes - known->most;
     known->most = bytes;
   }
-  return together.admitted <= used.capacity * (1 + kTolerance);
+  together.holds = together.admitted <= used.capacity * (1 + kTolerance);
 }
 
 bool BindingResources::Covers(std::int32_t one, std::int32_t other) const {

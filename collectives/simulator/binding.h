@@ -41,6 +41,7 @@ class BindingResources {
     };
     std::uint8_t of_class;
     double admitted = 0;
+    bool holds = true;
     std::vector<Member> members = {};
   };
   struct Resource {
@@ -59,7 +60,7 @@ class BindingResources {
   Resource& At(std::int32_t id) { return resources_[static_cast<std::size_t>(id)]; }
   void Begin(std::int32_t id, std::span<const Use> uses);
   void Narrow(std::int32_t id);
-  bool Admits(const Resource& used, Together& together) const;
+  void Admit(const Resource& used, Together& together) const;
   bool Covers(std::int32_t one, std::int32_t other) const;
   bool Holds(std::int32_t id, std::int32_t without) const;
 
