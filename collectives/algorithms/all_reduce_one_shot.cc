@@ -2,7 +2,7 @@
 // ranks beyond, and reduces all of them.
 //
 // Cost: alpha + S * beta (stage) + p * S * gamma (reduce) a rank, one round; between nodes alpha2 +
-// (p-g) S beta2, g times what whole sums of columns take, but without their hand-overs inside a
+// (p-g) S beta2, g^2 times what whole sums of columns take, but without their hand-overs inside a
 // node. Extra memory: 2 chunks a rank, between nodes 2 p. Order of reduction: rank 0 to p-1 in one
 // pass, the same as direct's and two-shot's, so these give equal bits.
 // Source: the all-to-all broadcast form of reference MPI_Allreduce for short messages (Thakur,

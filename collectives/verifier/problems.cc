@@ -87,8 +87,9 @@ class Problems {
   }
 
   /// Two blocks alone, of which one ends first. An access runs because of one block, and two that
-  /// could meet in a slot because of two; without the others there are no more waits between them,
-  /// and no more signals for these. So what is in order in all pairs is so with any other blocks.
+  /// could meet in a slot because of two. Another block only adds waits between them: it brings no
+  /// earlier signal, since a mark is signalled in one place or for the longest block
+  /// (CheckStructure). So what is in order in all pairs is so with any other blocks.
   void AddPairs() {
     const std::int64_t n = Blocks();
     const std::int64_t all = n * (n - 1);
@@ -136,14 +137,14 @@ std::vector<Problem> ProblemsFor(Collective collective, const Placement& placeme
       break;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
     case Collective::kAllToAll:
       if (!even) {
         problems.AddUneven();
         problems.AddPairs();
       }
       break;
-    case Collective::kGather:
-    case Collective::kScatter:
     case Collective::kBarrier:
       break;
   }

@@ -50,6 +50,24 @@ Slice FarSource(const Schedule& schedule, const Step& step, const Placement& pla
   return {};
 }
 
+/// A step that signals a mark which another one signals, too, though not for the longest block: a
+/// block more could then release a waiter earlier, and what pairs of blocks show (problems.cc)
+/// would not hold for all; -1: none. Where blocks are of one size, or parts of one tensor, all are
+/// tried.
+int EarlierSignal(const Schedule& schedule) {
+  if (schedule.even || schedule.parts > 1) return -1;
+  const std::vector<Step>& steps = schedule.steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].kind != StepKind::kSignal || steps[i].extent == kLongestBlock) continue;
+    for (std::size_t j = 0; j < steps.size(); ++j)
+      if (j != i && steps[j].kind == StepKind::kSignal && steps[j].mark == steps[i].mark &&
+          (steps[i].peer == steps[j].peer || steps[i].peer == kAllPeers ||
+           steps[j].peer == kAllPeers))
+        return static_cast<int>(i);
+  }
+  return -1;
+}
+
 }  // namespace
 
 Status CheckStructure(const Schedule& schedule, int rank, const Schedule& first,
@@ -64,6 +82,9 @@ Status CheckStructure(const Schedule& schedule, int rank, const Schedule& first,
   }
   if (const std::string head = ProblemOfHead(schedule, rank, first, problem); !head.empty())
     return reject(head);
+  if (const int signal = EarlierSignal(schedule); signal >= 0)
+    return Reject(schedule, static_cast<std::size_t>(signal),
+                  "signals a mark that another step signals, too, and not for the longest block");
   const Placement& placement = *problem.placement;
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];

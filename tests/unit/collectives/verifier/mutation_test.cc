@@ -93,6 +93,8 @@ std::string Execute(const Plan& plan, const std::vector<Schedule>& group, std::u
   table.Add(plan.collective, std::size_t{1} << 40, [&](const AlgorithmInput& input) {
     return group[static_cast<std::size_t>(input.rank)];
   });
+  // Of the slots that a stage has the first seven cases take as many as the model has, so that what
+  // is out of order there shows; all chunked sizes are among them.
   std::vector<CollectiveCase> cases;
   const auto chunk_elements = static_cast<int>(1 + seed * 37 % 150);
   for (CollectiveCase& one : AllCases(ranks, chunk_elements, seed))
