@@ -71,9 +71,7 @@ c10d::WorkResult ResultOf(const Status& status) {
 
 /// The title of the profiler's event. None while nobody listens: the base class would allocate an
 /// event before it finds that out.
-const char* TitleOf(const CallKind& kind) {
-  return at::hasCallbacks() ? kind.title : nullptr;
-}
+const char* TitleOf(const CallKind& kind) { return at::hasCallbacks() ? kind.title : nullptr; }
 
 }  // namespace
 
