@@ -70,7 +70,7 @@ Rounds Doubling(int me, int members) {
   const bool is_extra = is_paired && me % 2 == 1;
   const auto member_at = [&](int index) { return index < extras ? 2 * index : index + extras; };
   Rounds all;
-  all.rounds.resize(static_cast<std::size_t>(doublings + 2 * folds));
+  all.rounds.resize(static_cast<std::size_t>(doublings) + 2 * static_cast<std::size_t>(folds));
   all.slots.assign(all.rounds.size(), 1);
   all.done = is_extra ? all.count() - 1 : folds + doublings - 1;
   all.is_given = is_extra;
@@ -86,7 +86,7 @@ Rounds Doubling(int me, int members) {
   const int index = is_paired ? me / 2 : me - extras;
   for (int i = 0; i < doublings; ++i) {
     const int partner = member_at(index ^ (1 << i));
-    Round& round = all.rounds[static_cast<std::size_t>(folds + i)];
+    Round& round = all.rounds[static_cast<std::size_t>(folds) + static_cast<std::size_t>(i)];
     round.to.push_back({partner});
     round.from.push_back({partner});
   }

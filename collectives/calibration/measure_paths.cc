@@ -208,7 +208,7 @@ bool SingleCopiesPay(const Clock& clock) {
   std::vector<double> copying_out;
   std::vector<double> copying_once;
   for (std::vector<double>* const seconds : {&staging, &copying_out, &copying_once})
-    seconds->reserve(2 * kRounds);
+    seconds->reserve(std::size_t{2} * kRounds);
   const auto owner = [&] {
     for (std::uint64_t turn = 1; Await(asked, turn) != kStop; ++turn) {
       std::memset(tensor.get(), static_cast<int>(turn), kSingleCopyBytes);
@@ -224,7 +224,7 @@ bool SingleCopiesPay(const Clock& clock) {
   try {
     const std::jthread other(owner);
     std::uint64_t turn = 0;
-    while (turn < 2 * kRounds && readable && clock.Now() < end) {
+    while (turn < std::uint64_t{2} * kRounds && readable && clock.Now() < end) {
       asked.store(++turn, std::memory_order_release);
       Await(written, turn);
       const TimePoint start = clock.Now();

@@ -15,7 +15,7 @@ constexpr int kFewChunks = 2 * kChunksInFlight + 2;
 /// A pipeline as deep as a long ring is not filled: CheckSteadyState speaks for any depth.
 constexpr int kDeepest = 16;
 /// Ordered pairs of blocks that are tried alone: all those of 8 blocks, a few drawn of more.
-constexpr std::int64_t kAllPairs = 8 * 7;
+constexpr std::int64_t kAllPairs = std::int64_t{8} * 7;
 constexpr std::int64_t kDrawnPairs = 16;
 
 class Problems {
