@@ -1,6 +1,7 @@
 #include "collectives/executor/execution.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -366,8 +367,11 @@ std::int64_t Execution::SlotsOf(std::uint64_t index) {
 }
 
 std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
-  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) %
-         static_cast<std::uint64_t>(SlotsOf(index));
+  // Both numbers of slots are powers of two, and this is asked for every chunk of every step.
+  static_assert(std::has_single_bit(unsigned{kChunksInFlight}));
+  static_assert(std::has_single_bit(unsigned{kStageSlots}));
+  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) &
+         static_cast<std::uint64_t>(SlotsOf(index) - 1);
 }
 
 /// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.

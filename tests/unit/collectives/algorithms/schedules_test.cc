@@ -20,6 +20,7 @@
 #include "collectives/schedule/schedule_json.h"
 #include "collectives/schedule/schedule_text.h"
 #include "tests/unit/collectives/support/placements.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
@@ -162,14 +163,6 @@ std::size_t MostSteps(const NamedAlgorithm& algorithm) {
   return (algorithm.collective == Collective::kAllReduce ? 14 : 7) * kRanks;
 }
 
-/// Whether this build is ten times slower, and its times are of no interest.
-constexpr bool kIsSlowBuild =
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
-    true;
-#else
-    false;
-#endif
-
 // A rank's program is built from its own hops. Were the other ranks' built too, or all hops
 // searched for each hop, that would take seconds and minutes. The limit is several times what there
 // is, and counts the processor's time, which other jobs hardly lengthen: 5 ms at most for the
@@ -182,7 +175,7 @@ TEST(SchedulesTest, OfOneRankCostItsOwnSteps) {
   for (const Placement* placement : {&one_switch, &leaves})
     for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
       if (!algorithm.serves(*placement)) continue;
-      if (kIsSlowBuild && placement == &one_switch) continue;
+      if (testing::kIsSlowBuild && placement == &one_switch) continue;
       for (const int rank : {0, 9876}) {  // The root, where there is one, is rank 0.
         const std::string what = std::string(NameOf(algorithm.collective)) + " " + algorithm.name +
                                  " rank " + std::to_string(rank);
@@ -193,7 +186,7 @@ TEST(SchedulesTest, OfOneRankCostItsOwnSteps) {
         const std::size_t length = schedule.steps.size() + schedule.operands.size();
         EXPECT_LE(schedule.steps.size(), MostSteps(algorithm)) << what;
         EXPECT_EQ(CheckSchedule(schedule).message(), "") << what;
-        if (!kIsSlowBuild) {
+        if (!testing::kIsSlowBuild) {
           EXPECT_LT(seconds, 0.1 + 2e-6 * static_cast<double>(length)) << what;
         }
         slowest = std::max(slowest, {seconds, what});

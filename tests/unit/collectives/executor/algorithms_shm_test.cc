@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "tests/unit/collectives/support/collective_case.h"
 #include "tests/unit/collectives/support/placements.h"
 #include "tests/unit/collectives/transport/shm/rank_process.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
@@ -86,9 +86,8 @@ class AlgorithmsShmTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(AlgorithmsShmTest, EveryAlgorithmIsRightAndEveryRankMovesTheBytesThatItClaims) {
   const int ranks = GetParam();
-  const char* all = std::getenv("TIDEGATE_TEST_ALL");
   // More ranks than cores take their time: every algorithm meets every size on some placement.
-  const std::size_t every = (all != nullptr && *all != '0') || ranks < 4 ? 1 : 9;
+  const std::size_t every = testing::TestsAll() || ranks < 4 ? 1 : 9;
   const std::vector<NamedPlacement> placements = PlacementsOf(ranks);
   const std::vector<Trial> trials = TrialsOn(placements, ranks, every);
   ASSERT_FALSE(trials.empty());

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -16,6 +15,7 @@
 #include "collectives/transport/loopback/loopback.h"
 #include "tests/unit/collectives/support/adversary.h"
 #include "tests/unit/collectives/support/placements.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
@@ -34,7 +34,7 @@ class ResidencyTest : public ::testing::TestWithParam<int> {
   void RunAll(const Adversary::Choice& is_resident,
               const Adversary::Choice& is_single_copy = nullptr) {
     // Many ranks on several nodes take minutes under a sanitizer: with TIDEGATE_TEST_ALL=1.
-    const bool all = std::getenv("TIDEGATE_TEST_ALL") != nullptr;
+    const bool all = testing::TestsAll();
     for (const testing::NamedPlacement& placed : testing::PlacementsOf(ranks()))
       if (all || ranks() <= 4 || placed.placement.nodes() == 1)
         RunOn(placed.placement, is_resident, is_single_copy);

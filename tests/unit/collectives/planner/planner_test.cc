@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,6 +15,7 @@
 
 #include "collectives/topology/fake_cluster.h"
 #include "collectives/topology/topology_json.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
@@ -367,8 +367,7 @@ TEST(PlannerTest, ExplainsItsChoiceForEachFixture) {
 }
 
 TEST(PlannerTest, ExplainsReductionsOf16384RanksWithALargerStage) {
-  const char* all = std::getenv("TIDEGATE_TEST_ALL");
-  if (all == nullptr || *all == '0')
+  if (!testing::TestsAll())
     GTEST_SKIP() << "two minutes of simulation: with TIDEGATE_TEST_ALL=1";
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ten times slower, and the same code as with fewer ranks";

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -17,6 +16,7 @@
 #include "collectives/planner/planner.h"
 #include "collectives/topology/fake_cluster.h"
 #include "common/units.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
@@ -137,8 +137,7 @@ void Print(std::string_view name, const std::vector<double>& regrets) {
 }
 
 TEST(RegretTest, ChoicesAreNearTheBestOfAllByExhaustiveSimulation) {
-  const char* all = std::getenv("TIDEGATE_TEST_ALL");
-  const bool in_full = all != nullptr && *all != '0';
+  const bool in_full = testing::TestsAll();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   // Ten times slower, and no more of it is seen with more points.
   const int points = (in_full ? 2 : 1) * kAPointEach;

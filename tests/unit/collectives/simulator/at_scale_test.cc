@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,23 +14,19 @@
 #include "collectives/topology/fake_cluster.h"
 #include "collectives/verifier/verifier.h"
 #include "tests/unit/collectives/simulator/algorithm_runs.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
 
+using testing::kIsSlowBuild;
 using testing::RunOf;
+using testing::TestsAll;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr int kRanksPerNode = 8;
 constexpr int kNodesPerLeaf = 32;
 
-/// Whether what takes seconds in a release build is left out.
-constexpr bool kIsSlowBuild =
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
-    true;
-#else
-    false;
-#endif
 constexpr const char* kWhySkipped =
     "ten times slower in this build, whose figures are of no interest: see the release build";
 
@@ -175,8 +170,7 @@ TEST(AtScaleTest, VerifyingAndSimulating16384RanksTakesLessThan60SecondsOfOneCor
 // with every other one.
 TEST(AtScaleTest, ACircleBelowLeavesMayTakeLonger) {
   if (kIsSlowBuild) GTEST_SKIP() << kWhySkipped;
-  const char* all = std::getenv("TIDEGATE_TEST_ALL");
-  if (all == nullptr || *all == '0') GTEST_SKIP() << "two minutes, 5 GiB: with TIDEGATE_TEST_ALL=1";
+  if (!TestsAll()) GTEST_SKIP() << "two minutes, 5 GiB: with TIDEGATE_TEST_ALL=1";
   const Topology topology = FatTree(2048);
   Simulator simulator = SimulatorOf(topology, kNodesPerLeaf * kRanksPerNode);
   for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {

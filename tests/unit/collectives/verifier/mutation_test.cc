@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
@@ -19,6 +18,7 @@
 #include "tests/unit/collectives/support/adversary.h"
 #include "tests/unit/collectives/support/placements.h"
 #include "tests/unit/collectives/verifier/mutations.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
@@ -30,11 +30,8 @@ using testing::kMutationKinds;
 using testing::MutationKind;
 using testing::NamedPlacement;
 using testing::PlacementsOf;
+using testing::TestsAll;
 
-bool TestsAll() {
-  const char* const all = std::getenv("TIDEGATE_TEST_ALL");
-  return all != nullptr && !std::string_view(all).empty() && std::string_view(all) != "0";
-}
 std::uint32_t Seed() {
   const char* const seed = std::getenv("TIDEGATE_TEST_SEED");
   return seed == nullptr ? 1 : static_cast<std::uint32_t>(std::strtoul(seed, nullptr, 10));

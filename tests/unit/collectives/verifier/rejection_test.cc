@@ -180,6 +180,14 @@ TEST(VerifierRejectionTest, SeesThatASlotHoldsAnotherChunk) {
               HasSubstr("reads stage(0)[0], which holds chunk 2 of rank 0's input[0]"));
 }
 
+TEST(VerifierRejectionTest, RejectsASignalThatAnotherBlockWouldBringForward) {
+  EXPECT_THAT(
+      GatherError(AllGather().And(0, 2, "lag 0  signal 1 mark 0  while input[0] has c")),
+      AllOf(HasSubstr("rank 0, step 2"),
+            HasSubstr("signals a mark that another step signals, too, and not for the longest "
+                      "block")));
+}
+
 TEST(VerifierRejectionTest, RejectsReadingAnotherNode) {
   EXPECT_THAT(GatherError(AllGather(), /*nodes=*/2),
               HasSubstr("reads the stage of rank 1, which is on node 1 and this rank on node 0"));
