@@ -97,9 +97,9 @@ struct NamedAlgorithm {
   std::string name;
   /// Whether it can run among ranks so placed.
   bool (*serves)(const Placement& placement) = nullptr;
-  /// Every result is one pass over the inputs of ranks 0 .. p-1: algorithms of which this is true
-  /// give equal bits.
-  bool in_one_pass = false;
+  /// Whether every result among ranks so placed is one pass over the inputs of ranks 0 .. p-1:
+  /// algorithms of which this is true give equal bits.
+  bool (*in_one_pass)(const Placement& placement) = nullptr;
   Algorithm build;
   /// Its schedules are for calls of equal blocks (Schedule::even).
   bool even = false;

@@ -14,6 +14,7 @@ namespace {
 using FlowMaker = std::function<Flow(const Placement& placement, int rank)>;
 
 bool Always(const Placement&) { return true; }
+bool Nowhere(const Placement&) { return false; }
 bool OnOneNode(const Placement& placement) { return placement.nodes() == 1; }
 bool BeyondOneNode(const Placement& placement) { return placement.nodes() > 1; }
 /// Of which at least one has several ranks.
@@ -77,8 +78,8 @@ auto CollectFor(Collective collective) {
 /// all_gather, its transpose, and both after each other. `back`: the one to transpose, where it is
 /// another.
 void AddFlow(std::vector<NamedAlgorithm>& all, const std::string& name,
-             bool (*serves)(const Placement&), const FlowMaker& make, bool in_one_pass = false,
-             const FlowMaker& back = nullptr) {
+             bool (*serves)(const Placement&), const FlowMaker& make,
+             bool (*in_one_pass)(const Placement&) = Nowhere, const FlowMaker& back = nullptr) {
   const auto of_rank = [make](const Placement& placement, const AlgorithmInput& input) {
     return make(placement, input.rank);
   };
@@ -175,7 +176,7 @@ std::vector<NamedAlgorithm> MakeAll() {
       {"recursive_doubling", RecursiveDoublingExchange, OfNodes<RecursiveDoublingExchange>, true},
       {"pairwise", PairwiseExchange, OfNodes<PairwiseExchange>, false}};
   std::vector<NamedAlgorithm> all;
-  AddFlow(all, "direct", Always, DirectFlow, /*in_one_pass=*/true);
+  AddFlow(all, "direct", Always, DirectFlow, Always);
   for (const NamedExchange& exchange : exchanges) {
     const NodeExchange make = exchange.of_nodes;
     AddFlow(all, std::string("column_") + exchange.name,
@@ -204,7 +205,7 @@ std::vector<NamedAlgorithm> MakeAll() {
         [make](const Placement& placement, int rank) {
           return ColumnFlow(placement, rank, make(placement, rank));
         },
-        /*in_one_pass=*/false,
+        Nowhere,
         [make_back, readers](const Placement& placement, int rank) {
           return ColumnFlow(placement, rank, make_back(placement, rank), readers);
         });
@@ -224,20 +225,20 @@ std::vector<NamedAlgorithm> MakeAll() {
               });
   }
   const auto add = [&](Collective collective, const char* name, bool (*serves)(const Placement&),
-                       Algorithm algorithm, bool in_one_pass = false) {
+                       Algorithm algorithm, bool (*in_one_pass)(const Placement&) = Nowhere) {
     all.push_back({collective, name, serves, in_one_pass, std::move(algorithm)});
   };
   add(Collective::kAllReduce, "one_shot", AmongFewRanks,
-      WithPlacement(AllReduceOneShot, ClaimOfAllReduceOneShot), true);
+      WithPlacement(AllReduceOneShot, ClaimOfAllReduceOneShot), Always);
   add(Collective::kAllReduce, "column_one_shot", OnFewNodes,
       WithPlacement(AllReduceColumnOneShot, ClaimOfAllReduceColumnOneShot));
   add(Collective::kAllReduce, "column_doubling", BeyondTwoNodes,
       WithPlacement(AllReduceColumnDoubling, ClaimOfAllReduceColumnDoubling));
   add(Collective::kBroadcast, "tree", Always,
       OfFlow(TreeOf, SpreadFor(Collective::kBroadcast), ClaimOfSpread));
-  add(Collective::kReduce, "two_shot", OnOneNode, OffTheWire(ReduceTwoShot), true);
+  add(Collective::kReduce, "two_shot", OnOneNode, OffTheWire(ReduceTwoShot), OnOneNode);
   add(Collective::kReduce, "tree", Always,
-      OfFlow(TreeOf, CollectFor(Collective::kReduce), ClaimOfCollect));
+      OfFlow(TreeOf, CollectFor(Collective::kReduce), ClaimOfCollect), OnOneNode);
   struct NamedBroadcast {
     const char* name;
     NodeBroadcastMaker make;

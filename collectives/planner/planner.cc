@@ -18,13 +18,14 @@ constexpr const char* kEqualBlocks = "needs blocks of one size";
 constexpr const char* kAnotherOrder = "reduces in another order than what declared rates choose";
 
 /// Which order of reduction an algorithm has: equal names, equal bits.
-std::string_view OrderOf(const NamedAlgorithm& algorithm) {
-  return algorithm.in_one_pass ? "ranks" : std::string_view(algorithm.name);
+std::string_view OrderOf(const NamedAlgorithm& algorithm, const Placement& placement) {
+  return algorithm.in_one_pass(placement) ? "ranks" : std::string_view(algorithm.name);
 }
 
 /// "" or why `algorithm` cannot do what is asked, whatever it costs.
-std::string_view Unfitness(const NamedAlgorithm& algorithm, const PlanRequest& request) {
-  if (request.in_one_pass && !algorithm.in_one_pass) return kSeveralPasses;
+std::string_view Unfitness(const NamedAlgorithm& algorithm, const Placement& placement,
+                           const PlanRequest& request) {
+  if (request.in_one_pass && !algorithm.in_one_pass(placement)) return kSeveralPasses;
   if (request.uneven && algorithm.even) return kEqualBlocks;
   return "";
 }
@@ -86,9 +87,10 @@ struct Planner::State {
 std::string Planner::State::CanonicalOrder(const PlanRequest& request, std::uint64_t bytes) {
   if (&pricer == &declared || !Reduces(request.collective) || request.in_one_pass) return "";
   std::vector<Candidate> candidates;
+  const Placement& placement = declared.topology().placement();
   for (const NamedAlgorithm& algorithm : AllAlgorithms()) {
     if (algorithm.collective != request.collective) continue;
-    if (!algorithm.serves(declared.topology().placement())) continue;
+    if (!algorithm.serves(placement)) continue;
     const Result<double> price = declared.Price(algorithm, bytes, request.root);
     if (!price.ok()) continue;
     candidates.emplace_back();
@@ -96,7 +98,7 @@ std::string Planner::State::CanonicalOrder(const PlanRequest& request, std::uint
     candidates.back().seconds = price.value();
   }
   if (candidates.empty()) return "";
-  return std::string(OrderOf(*Simplest(candidates)->algorithm));
+  return std::string(OrderOf(*Simplest(candidates)->algorithm, placement));
 }
 
 Status Planner::State::TakeForced(const NamedAlgorithm& forced, const PlanRequest& request,
@@ -125,9 +127,9 @@ Status Planner::State::TakeFastest(const PlanRequest& request, const Watch& watc
     if (watch) watch(algorithm);
     Candidate candidate;
     candidate.algorithm = &algorithm;
-    if (const std::string_view unfit = Unfitness(algorithm, request); !unfit.empty()) {
+    if (const std::string_view unfit = Unfitness(algorithm, placement, request); !unfit.empty()) {
       candidate.excluded = unfit;
-    } else if (!canonical.empty() && OrderOf(algorithm) != canonical) {
+    } else if (!canonical.empty() && OrderOf(algorithm, placement) != canonical) {
       candidate.excluded = kAnotherOrder;
     } else if (Result<double> price = pricer.Price(algorithm, decision.priced_bytes, request.root);
                !price.ok()) {
@@ -161,12 +163,12 @@ Status Planner::State::TakeFastest(const PlanRequest& request, const Watch& watc
   }
   const double best = decision.candidates.front().seconds;
   const Candidate* chosen = Simplest(decision.candidates);
-  const std::string_view order = OrderOf(*chosen->algorithm);
+  const std::string_view order = OrderOf(*chosen->algorithm, placement);
   decision.reason = (chosen->seconds == best ? "fastest of " : "as fast as any of ") +
                     std::to_string(decision.candidates.size()) + " candidates";
   for (const Candidate& candidate : decision.candidates) {
     if (candidate.measured_seconds == 0) continue;
-    if (Reduces(request.collective) && OrderOf(*candidate.algorithm) != order) continue;
+    if (Reduces(request.collective) && OrderOf(*candidate.algorithm, placement) != order) continue;
     if (chosen->measured_seconds == 0 ||
         candidate.measured_seconds * kAsGood < chosen->measured_seconds) {
       chosen = &candidate;
@@ -188,7 +190,8 @@ Result<Decision> Planner::State::Make(const PlanRequest& request, const Watch& w
   const auto choice = options.forced.find(request.collective);
   const NamedAlgorithm* const forced =
       choice == options.forced.end() ? nullptr : FindAlgorithm(choice->first, choice->second);
-  const std::string_view unfit = forced != nullptr ? Unfitness(*forced, request) : "";
+  const std::string_view unfit =
+      forced != nullptr ? Unfitness(*forced, topology.placement(), request) : "";
   const bool is_set_aside = !unfit.empty();
   if (forced != nullptr && !is_set_aside) {
     if (watch) watch(*forced);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -144,10 +145,14 @@ TEST(PlannedChoiceTest, OnOneNodeEveryReductionIsOnePass) {
     for (const Collective collective :
          {Collective::kReduceScatter, Collective::kAllReduce, Collective::kReduce})
       for (std::uint64_t bytes = 0; bytes < (std::uint64_t{1} << 34); bytes = bytes * 16 + 1) {
-        const std::string name = Chosen(choice, {collective, bytes});
-        const NamedAlgorithm* algorithm = FindAlgorithm(collective, name);
-        ASSERT_NE(algorithm, nullptr) << name;
-        EXPECT_TRUE(algorithm->in_one_pass) << NameOf(collective) << ' ' << name << ' ' << bytes;
+        const Result<const Algorithm*> chosen = choice.choose({collective, bytes});
+        ASSERT_TRUE(chosen.ok()) << chosen.status().message();
+        const auto named = std::ranges::find_if(AllAlgorithms(), [&](const NamedAlgorithm& one) {
+          return &one.build == chosen.value();
+        });
+        ASSERT_NE(named, AllAlgorithms().end());
+        EXPECT_TRUE(named->in_one_pass(Placement::OneNode(ranks)))
+            << NameOf(collective) << ' ' << named->name << ' ' << bytes;
       }
   }
 }
