@@ -39,9 +39,9 @@ peers() {
 scripts/bench_node.sh --help >/dev/null
 for part in "${parts[@]}"; do
   case "$part" in
-    node) write node measure "$node" --resident -J "$samples/node.json" ;;
+    node) write node measure "$node" --resident --passes 3 --rounds 5 -J "$samples/node.json" ;;
     load)
-      write load measure "$node" all_gather all_reduce barrier --sizes 8K --load \
+      write load measure "$node" all_gather all_reduce barrier --sizes 8K --load --passes 3 --rounds 5 \
         -J "$samples/load.json"
       ;;
     idle) write idle measure "$node" --idle --ranks 4 -J "$samples/idle.json" ;;

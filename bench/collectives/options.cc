@@ -54,6 +54,7 @@ Status ReadValue(std::string_view flag, std::string_view value, Options& options
       return ReadInt(flag, text, 1, kMostRanks, options.ranks.back());
     });
   }
+  if (flag == "--passes") return ReadInt(flag, value, 1, 1'000, options.passes);
   if (flag == "--rounds") return ReadInt(flag, value, 1, 10'000, options.rounds);
   if (flag == "--calls") return ReadInt(flag, value, 0, 1'000'000, options.calls);
   if (flag == "--warmups") return ReadInt(flag, value, 0, 1'000'000, options.warmups);

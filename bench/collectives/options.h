@@ -17,7 +17,8 @@ struct Options {
                                          Collective::kScatter,   Collective::kBarrier};
   std::vector<std::size_t> sizes = {8 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
   std::vector<int> ranks = {2, 4};
-  int rounds = 9;
+  int passes = 1;
+  int rounds = 9;         ///< In each pass.
   int calls = 0;          ///< A loop; 0: by size.
   int warmups = 1;        ///< Calls before each loop.
   bool async = false;     ///< Submit and wait, on the progress thread.
@@ -34,7 +35,11 @@ inline constexpr char kUsage[] =
     "machine\n"
     "  --sizes 8K,64K,1M,16M,128M   bytes of all blocks together, or of the tensor\n"
     "  --ranks 2,4                  processes, one group each\n"
-    "  --rounds 9                   each has a loop of every variant\n"
+    "  --passes 1                   over all cells, whose rounds are put together: what disturbs "
+    "a\n"
+    "                               minute then disturbs some rounds of many cells, not all of "
+    "one\n"
+    "  --rounds 9                   in each pass; each has a loop of every variant\n"
     "  --calls 0                    of a loop; 0: 200, 61, 3 or 1 by size\n"
     "  --warmups 1                  calls before each loop, at most as many as in it\n"
     "  --async                      submit to the progress thread and wait\n"

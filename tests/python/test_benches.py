@@ -41,13 +41,17 @@ def test_node_bench_compares_tensors_in_shared_memory(tmp_path: Path) -> None:
 @needs_node
 def test_node_bench_reports_every_variant_of_every_cell(tmp_path: Path) -> None:
     samples = tmp_path / "samples.json"
-    arguments = ["--sizes", "100,70K", "--ranks", "3", "--rounds", "2", "--calls", "2"]
+    arguments = ["--sizes", "100,70K", "--ranks", "3", "--calls", "2"]
+    arguments += ["--passes", "2", "--rounds", "2"]
     ran = subprocess.run(
         [NODE, *arguments, "-J", samples], capture_output=True, text=True, check=True
     )
     found = json.loads(samples.read_text())
     assert set(found["host"]) == {"cpu", "cores", "kernel", "governor", "huge_pages", "load"}
-    assert found["options"] == {"async": False, "load": False, "rounds": 2, "warmups": 1}
+    assert found["options"] == {
+        **{"async": False, "load": False},
+        **{"passes": 2, "rounds": 2, "warmups": 1},
+    }
     assert set(found["disturbance"]) == {"others_percent", "stolen_percent"}
     cells = {(cell["collective"], cell["asked_bytes"]): cell for cell in found["cells"]}
     moved = {"broadcast", "all_to_all", "gather", "scatter"} | IN_PLACE
@@ -63,7 +67,8 @@ def test_node_bench_reports_every_variant_of_every_cell(tmp_path: Path) -> None:
         variants |= {"bare"} if collective in ("all_gather", "reduce_scatter") else set()
         variants |= {"flags"} if size <= 64 << 10 else set()
         assert set(cell["loops_us"]) == variants
-        assert all(len(times) == 2 and min(times) > 0 for times in cell["loops_us"].values())
+        assert all(len(times) == 4 and min(times) > 0 for times in cell["loops_us"].values())
+        assert all(len(each["p50"]) == 4 for each in cell["each_us"].values())
         assert set(cell["each_us"]) == (variants if size <= 64 << 10 else set())
     assert ran.stdout.count("| all_gather | 3 | ordinary | 70 KiB |") == 1
 
