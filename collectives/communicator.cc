@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "collectives/admission/admission.h"
 #include "collectives/communicator_impl.h"
 #include "collectives/generation_bootstrap.h"
 #include "collectives/interrupt.h"
@@ -66,6 +70,23 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
       .plans = std::move(plans).value()};
 }
 
+/// What `config` says of all-gathers, which is the same for all groups of the process.
+Result<AdmissionLimits> LimitsOf(const Config& config) {
+  const auto bad = [](const std::string& what) {
+    return Status(StatusCode::kInvalidArgument, what);
+  };
+  if (!config.ag_rate && config.ag_burst)
+    return bad("TIDEGATE_AG_BURST=" + std::to_string(*config.ag_burst) +
+               " is the burst of no rate; set TIDEGATE_AG_RATE, too");
+  const std::size_t slot_bytes = config.stage_bytes / kStageSlots;
+  const std::size_t chunk_bytes = std::min(config.chunk_bytes.value_or(slot_bytes), slot_bytes);
+  if (config.ag_rate && *config.ag_rate < chunk_bytes)
+    return bad("TIDEGATE_AG_RATE=" + std::to_string(*config.ag_rate) +
+               " is less than a chunk a second; legal are " + std::to_string(chunk_bytes) +
+               " and more, or smaller chunks: see TIDEGATE_CHUNK_BYTES and TIDEGATE_STAGE_BYTES");
+  return AdmissionLimits{config.ag_rate, config.ag_burst};
+}
+
 /// In each group the ranks together may have as much as there is, since what is free is nobody's
 /// yet; but a process with a thousand groups must still have addresses for them.
 std::size_t RegionBytes(const Config& config, int ranks) {
@@ -79,6 +100,9 @@ std::size_t RegionBytes(const Config& config, int ranks) {
 }  // namespace
 
 Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions options) {
+  const Result<AdmissionLimits> limits = LimitsOf(options.config);
+  TIDEGATE_RETURN_IF_ERROR(limits.status());
+  Admission::Process().SetDefaults(limits.value());
   if (options.ranks < 1 || options.ranks > kMaxRanks)
     return Status(StatusCode::kInvalidArgument, "a group has 1 to " + std::to_string(kMaxRanks) +
                                                     " ranks, got " + std::to_string(options.ranks));
@@ -147,6 +171,20 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
   }
   return std::shared_ptr<Communicator>(
       CommunicatorImpl::Make(std::move(options), std::move(membership)));
+}
+
+Status SetLimits(const std::string& rate, const std::string& burst) {
+  const Environment environment = ProcessEnvironment();
+  const Result<Config> config = LoadConfig([&](std::string_view name) {
+    if (name == "TIDEGATE_AG_RATE") return std::optional(rate);
+    if (name == "TIDEGATE_AG_BURST") return std::optional(burst);
+    return environment(name);
+  });
+  TIDEGATE_RETURN_IF_ERROR(config.status());
+  const Result<AdmissionLimits> limits = LimitsOf(config.value());
+  TIDEGATE_RETURN_IF_ERROR(limits.status());
+  Admission::Process().SetLimits(limits.value());
+  return Status();
 }
 
 }  // namespace tidegate

@@ -101,11 +101,17 @@ class Communicator {
 
 /// Statistics of all groups this process ever had, as the JSON text of `tidegate.stats()`:
 /// {"version":1,"rank":r,"groups":{name:{"ranks":[..],"ops":{op:{"calls","bytes","seconds",
-/// "errors"}}}},"links":{"shm":{"bytes","resident_bytes","single_copy_bytes"}}}. Bytes of an
-/// operation are those of its output (for reduce_scatter and send: of its input); bytes of a link
-/// those read from peers, of which resident bytes from tensors in shared memory and single-copy
-/// bytes from tensors in the memory of their processes.
+/// "errors"}}}},"links":{"shm":{"bytes","resident_bytes","single_copy_bytes"}},"admission":{"waits",
+/// "wait_seconds","limits":{"rate","burst"}}}. Bytes of an operation are those of its output (for
+/// reduce_scatter and send: of its input); bytes of a link those read from peers, of which resident
+/// bytes from tensors in shared memory and single-copy bytes from tensors in the memory of their
+/// processes.
 std::string StatsJson();
+
+/// Holds the all-gathers of this process, in all its groups together, to the rate and the burst, as
+/// TIDEGATE_AG_RATE and TIDEGATE_AG_BURST would, which the error names; "": none, and the default.
+/// Also those that have begun. Each rank may have its own.
+Status SetLimits(const std::string& rate, const std::string& burst);
 
 /// Asks, now and then, on a thread that blocks in a sync call or in Operation::Wait, whether it
 /// should give up (a signal arrived); true fails the operation with kInterrupted and aborts its

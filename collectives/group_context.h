@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/admission/admission.h"
 #include "collectives/planned_choice.h"
 #include "collectives/statistics.h"
 #include "collectives/transport/memory_transport.h"
@@ -43,6 +44,7 @@ class GroupContext {
   const std::string& name() const { return name_; }
   GroupStatistics& statistics() const { return *statistics_; }
   const PlanChoice& plans() const { return attachment_.plans; }
+  static Admission& admission() { return Admission::Process(); }
   int rank() const { return attachment_.transport->rank(); }
   int ranks() const { return attachment_.transport->ranks(); }
 

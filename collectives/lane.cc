@@ -1,6 +1,7 @@
 #include "collectives/lane.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "collectives/interrupt.h"
@@ -11,12 +12,15 @@ namespace {
 
 /// How long to wait for the call that explains why ranks disagree: it is on its way.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(300);
+/// Longest sleep of what is held to a rate, before it looks whether its group has failed.
+constexpr Nanoseconds kLongestHold = std::chrono::milliseconds(10);
 
 }  // namespace
 
 void DriveResult::Merge(const DriveResult& other) {
   progressed = progressed || other.progressed;
   pending = pending || other.pending;
+  awaits_peers = awaits_peers || other.awaits_peers;
   deadline = std::min(deadline, other.deadline);
 }
 
@@ -24,7 +28,8 @@ Lane::Lane(GroupContext& context, int number, const Clock& clock)
     : context_(context),
       clock_(clock),
       execution_(context.transport(), number),
-      wait_(clock, context.oversubscribed()) {}
+      wait_(clock, context.oversubscribed()),
+      pace_(context.admission(), clock) {}
 
 bool Lane::Take(Task& task) {
   const std::lock_guard lock(mutex_);
@@ -52,7 +57,8 @@ bool Lane::Run(Task& task) {
       wait_.Reset();
       continue;
     }
-    if (wait_.PollAgain()) continue;
+    // Time passes without polling, and others may use the processor.
+    if (execution_.held_until() == kNotHeld && wait_.PollAgain()) continue;
     if (GiveUp(task, &outcome)) break;
     if (Interrupted()) {
       FailWith(task, StatusCode::kAborted, context_.rank(),
@@ -62,6 +68,12 @@ bool Lane::Run(Task& task) {
                &outcome);
       outcome = Status(StatusCode::kInterrupted, outcome.message());
       break;
+    }
+    if (execution_.held_until() != kNotHeld) {
+      // Not on the doorbell, which peers would ring for other calls of this process.
+      const TimePoint now = clock_.Now();
+      std::this_thread::sleep_for(std::min(EndOfHold(task), now + kLongestHold) - now);
+      continue;
     }
     const std::uint32_t ticket = context_.doorbell().Arm();
     const bool done = Advance(task, &outcome);
@@ -100,7 +112,8 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
     if (!done && !result.progressed) done = GiveUp(*task, &outcome);
     if (!done) {
       result.pending = true;
-      result.deadline = task->deadline;
+      result.awaits_peers = execution_.held_until() == kNotHeld;
+      result.deadline = EndOfHold(*task);
       return result;
     }
     result.progressed = true;
@@ -131,6 +144,12 @@ void Lane::CollectUnfinished(const Requests* requests,
     if (touches(*task)) operations->push_back(task->operation);
 }
 
+/// When a task that makes no progress is to be looked at again, if nothing else happens.
+TimePoint Lane::EndOfHold(const Task& task) const {
+  const TimePoint held_until = execution_.held_until();
+  return held_until == kNotHeld ? task.deadline : std::min(task.deadline, held_until);
+}
+
 bool Lane::Ready(const Task& task) {
   return std::all_of(task.after.begin(), task.after.end(),
                      [](const std::shared_ptr<Operation>& operation) { return operation->done(); });
@@ -151,7 +170,12 @@ bool Lane::Advance(Task& task, Status* outcome) {
     }
     if (!task.call_started) {
       Status started = MakeInputsPrivate(call);
-      if (started.ok()) started = execution_.Start(Bind(call));
+      if (started.ok()) {
+        Invocation invocation = Bind(call);
+        if (call.fingerprint.collective == Collective::kAllGather)
+          invocation.pace = pace_.ForNext();
+        started = execution_.Start(invocation);
+      }
       if (!started.ok())
         return FailWith(
             task, started.code(), context_.rank(),
@@ -197,7 +221,8 @@ bool Lane::TimeOut(Task& task, TimePoint now, Status* outcome) {
   std::string text = Describe(task) + " timed out after " + FormatMilliseconds(now - task.begun) +
                      " on rank " + std::to_string(context_.rank());
   if (missing.empty()) {
-    text += "; it waited for an earlier operation";
+    text += execution_.held_until() == kNotHeld ? "; it waited for an earlier operation"
+                                                : "; it was held to the rate TIDEGATE_AG_RATE";
   } else {
     text += "; missing: " + context_.DescribePeers(missing);
     std::erase_if(awaited_, [&](int peer) {

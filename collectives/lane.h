@@ -11,6 +11,7 @@
 #include "collectives/executor/adaptive_wait.h"
 #include "collectives/executor/execution.h"
 #include "collectives/group_context.h"
+#include "collectives/lane_pace.h"
 #include "collectives/operation.h"
 #include "collectives/prepared_call.h"
 #include "collectives/requests.h"
@@ -38,6 +39,7 @@ struct Task {
 struct DriveResult {
   bool progressed = false;
   bool pending = false;              ///< There is more to do, now or when a peer gets on.
+  bool awaits_peers = false;         ///< Of that, something a peer may do at any moment.
   TimePoint deadline = kNoDeadline;  ///< Earliest deadline among what is pending.
 
   void Merge(const DriveResult& other);
@@ -84,6 +86,7 @@ class Lane {
   bool PeerLeft(Task& task, Status* outcome);
   bool FailWith(Task& task, StatusCode code, int culprit, const std::string& text, Status* outcome);
   void Count(const Task& task, const Status& outcome);
+  TimePoint EndOfHold(const Task& task) const;
   static bool Ready(const Task& task);
   std::string Describe(const Task& task) const;
 
@@ -94,6 +97,7 @@ class Lane {
   AdaptiveWait wait_;
   std::vector<int> awaited_;
   GroupStatistics::SharedMemory counted_;
+  LanePace pace_;
   TimePoint unexplained_since_ = kNoDeadline;  ///< See Disagreement; kNoDeadline: nothing is.
 
   std::mutex mutex_;

@@ -90,7 +90,7 @@ DriveResult PointToPoint::Drive(FinishedOperations* finished) {
     for (const auto& [id, receive] : peer.receives)
       result.deadline = std::min(result.deadline, receive.deadline);
   }
-  result.pending = !Idle();
+  result.pending = result.awaits_peers = !Idle();
   return result;
 }
 

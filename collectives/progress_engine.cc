@@ -81,11 +81,13 @@ void ProgressEngine::Loop() {
       doorbell = doorbell_;
     }
     Nanoseconds max_sleep{};
-    if (DriveAll(&max_sleep).progressed) {
+    const DriveResult driven = DriveAll(&max_sleep);
+    if (driven.progressed) {
       wait.Reset();
       continue;
     }
-    if (wait.PollAgain()) continue;
+    // What is held for a time gets no further by polling.
+    if ((driven.awaits_peers || !driven.pending) && wait.PollAgain()) continue;
     const std::uint32_t ticket = doorbell->Arm();
     const DriveResult result = DriveAll(&max_sleep);
     bool sleep = !result.progressed;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "collectives/admission/admission.h"
 #include "collectives/communicator.h"
 #include "common/unique_fd.h"
 
@@ -109,7 +110,8 @@ std::string StatisticsRegistry::ToJson() {
   return "{\"version\":1,\"rank\":" + std::to_string(rank_) + ",\"groups\":{" + groups +
          "},\"links\":{\"shm\":{\"bytes\":" + std::to_string(shared_memory_bytes) +
          ",\"resident_bytes\":" + std::to_string(resident_bytes) +
-         ",\"single_copy_bytes\":" + std::to_string(single_copy_bytes) + "}}}";
+         ",\"single_copy_bytes\":" + std::to_string(single_copy_bytes) +
+         "}},\"admission\":" + Admission::Process().ToJson() + "}";
 }
 
 Status StatisticsRegistry::AppendTo(const std::string& path) {

@@ -208,6 +208,14 @@ const std::vector<Setting>& Table() {
           "the kernel allows that; 0 for none. By default 16 MiB where that is measured to take "
           "less, but none with more ranks than processors that they may use, all together. One "
           "rank of a group decides."),
+      BytesOr(
+          "none", "TIDEGATE_AG_RATE", &Config::ag_rate, 1024 * kKiB, 1024 * kGiB,
+          "Bytes a second that the all-gathers of this process may read from other ranks, in all "
+          "its groups together (docs/rate_limit.md)."),
+      BytesOr(
+          "automatic", "TIDEGATE_AG_BURST", &Config::ag_burst, 4 * kKiB, 1024 * kGiB,
+          "Bytes of them that may be read at once after a pause: by default what TIDEGATE_AG_RATE "
+          "gives in 10 ms, at least 256 KiB."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -30,6 +30,11 @@ struct Config {
   /// TIDEGATE_HEAP_BYTES: shared memory for a rank's own tensors, in each group; else an equal part
   /// of the machine's memory.
   std::optional<std::size_t> heap_bytes;
+  /// TIDEGATE_AG_RATE: bytes a second that all-gathers may read from peers, in all groups of the
+  /// process together; else any number.
+  std::optional<std::size_t> ag_rate;
+  /// TIDEGATE_AG_BURST: bytes of them at once after a pause; else those of 10 ms, at least 256 KiB.
+  std::optional<std::size_t> ag_burst;
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
   std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.

@@ -108,6 +108,7 @@ Status Execution::Start(const Invocation& invocation) {
   running_ = true;
   finishing_ = false;
   lost_ = -1;
+  held_until_ = kNotHeld;
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
   OfferInputs();
   if (!arrivals_first_ && longest_ <= kRidingBytes) RunAhead();
@@ -248,8 +249,9 @@ bool Execution::RunStep(const Step& step, std::int64_t chunk) {
       transport_.Signal(lane_, step.mark, WordFor(chunk));
       published_ = true;
       return true;
-    case StepKind::kCopy:
     case StepKind::kGet:
+      return !IsHeld(step, chunk) && Move(step, chunk);
+    case StepKind::kCopy:
     case StepKind::kPut:
       return Move(step, chunk);
     case StepKind::kReduce:
@@ -273,6 +275,15 @@ bool Execution::HasReached(int peer, Mark mark, std::int64_t chunk) {
   const unsigned ahead = ahead_[static_cast<std::size_t>(peer)];
   if (chunk == 0 && mark < kAheadMarks && (ahead >> mark & 1U) != 0) return true;
   return transport_.HasReached(lane_, peer, mark, WordFor(chunk));
+}
+
+/// Whether what the step would read must wait. Asked for all of it, since a step runs as a whole.
+bool Execution::IsHeld(const Step& step, std::int64_t chunk) {
+  if (call_.pace == nullptr) return false;
+  std::size_t bytes = 0;
+  for (int i = 0; i < step.dst.count; ++i) bytes += LengthOf(step.extent, i, chunk);
+  held_until_ = call_.pace->Admit(bytes);
+  return held_until_ != kNotHeld;
 }
 
 bool Execution::Move(const Step& step, std::int64_t chunk) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/executor/pace.h"
 #include "collectives/executor/request.h"
 #include "collectives/kernels/reduce.h"
 #include "collectives/schedule/schedule.h"
@@ -31,6 +32,7 @@ struct Invocation {
   bool single_copy = false;     ///< Peers may read the inputs in this process's memory.
   bool crowded_single_copy = false;              ///< The same where the transport is crowded.
   InputMemory input_memory = InputMemory::kAny;  ///< As in CollectiveRequest.
+  Pace* pace = nullptr;                          ///< Asked before each `get`; null: none is held.
 };
 
 /// A peer whose calls are not those of this rank.
@@ -71,6 +73,10 @@ class Execution {
   /// Takes an operation's place in the order without taking part: peers that made the call are told
   /// that this rank refused it. REQUIRES: MayArrive().
   void Refuse(const Fingerprint& fingerprint);
+
+  /// While blocked: until when the pace of the operation holds it; kNotHeld where it waits for
+  /// peers.
+  TimePoint held_until() const { return held_until_; }
 
   /// While blocked: the peers being waited for.
   void AwaitedPeers(std::vector<int>* peers) const;
@@ -118,6 +124,7 @@ class Execution {
   void WakeIfPublished();
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
   bool HasReached(int peer, Mark mark, std::int64_t chunk);
+  bool IsHeld(const Step& step, std::int64_t chunk);
   bool Move(const Step& step, std::int64_t chunk);
   bool Reduce(const Step& step, std::int64_t chunk);
   std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
@@ -187,6 +194,7 @@ class Execution {
   bool peer_offers_ = false;    ///< This rank reads some peer's.
   bool finishing_ = false;      ///< All steps are run; peers may still read the inputs.
   Status fetched_;              ///< Why a peer's memory could not be read.
+  TimePoint held_until_ = kNotHeld;
   int culprit_ = -1;
   int lost_ = -1;  ///< A peer whose memory cannot be read because its process ends.
   std::vector<PeerInput> inputs_of_;       ///< By rank: where a peer's inputs begin.

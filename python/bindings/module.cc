@@ -170,6 +170,13 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
       module, "NullBackend", "A backend that communicates nothing: what c10d costs by itself.")
       .def(py::init<int, int>(), py::arg("rank"), py::arg("size"));
   module.def("stats_json", &StatsJson, py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "set_limits",
+      [](const std::string& rate, const std::string& burst) {
+        if (const Status set = SetLimits(rate, burst); !set.ok()) ThrowStatus(set);
+      },
+      py::call_guard<py::gil_scoped_release>(), py::arg("rate"), py::arg("burst"),
+      "Hold the all-gathers of this process to a rate, as TIDEGATE_AG_RATE would; \"\" for none.");
   module.def("shutdown_all", &ShutdownAll, py::call_guard<py::gil_scoped_release>(),
              "Drain and close all groups and join all threads; for the exit hook.");
 }

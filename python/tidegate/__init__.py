@@ -16,7 +16,7 @@ from tidegate._version import __version__
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Backend
 
-__all__ = ["__version__", "empty", "monitored_barrier", "stats"]
+__all__ = ["__version__", "empty", "monitored_barrier", "set_limits", "stats"]
 
 _NAME = "tidegate"
 _DEVICES = ["cpu", "cuda"]
@@ -27,19 +27,36 @@ def stats() -> dict[str, Any]:
 
     ``{"version": 1, "rank": r, "groups": {name: {"ranks": [...], "ops": {op: {"calls": n,
     "bytes": b, "seconds": s, "errors": e}}}}, "links": {"shm": {"bytes": b, "resident_bytes":
-    b, "single_copy_bytes": b}}}``
+    b, "single_copy_bytes": b}}, "admission": {"waits": n, "wait_seconds": s, "limits": {"rate": r,
+    "burst": b}}}``
 
     ``version`` numbers the layout of the dictionary, ``rank`` is this process's rank in the job (-1
     before the first group), ``ranks`` are those of the group's members. ``bytes`` of an operation
     are those of its output (of its input for ``reduce_scatter`` and ``send``), ``bytes`` of a link
     those read from peers, of which ``resident_bytes`` were read where they lie, in tensors that
     ``tidegate.empty`` or ``allocate_tensor`` made, and ``single_copy_bytes`` in other tensors, in
-    the memory of their ranks' processes. ``seconds`` run from the call to its completion. Any
-    thread may call it.
+    the memory of their ranks' processes. ``seconds`` run from the call to its completion.
+    ``admission`` counts how often and for how long all-gathers were held to the limits, which are
+    None where there is none. Any thread may call it.
     """
     from tidegate import _backend
 
     return _backend.stats()
+
+
+def set_limits(*, rate: int | str | None = None, burst: int | str | None = None) -> None:
+    """Hold the all-gathers of this process, in all its groups together, to ``rate`` bytes a second.
+
+    ``burst`` bytes may be read from other ranks at once after a pause; without it, what the rate
+    gives in 10 ms, at least 256 KiB. Both are numbers or text such as ``"1.5G"``; without ``rate``
+    there is no limit. What is set here replaces ``TIDEGATE_AG_RATE`` and ``TIDEGATE_AG_BURST``, for
+    operations that have begun, too. Ranks may have different limits. Any thread may call it.
+
+    ValueError for what those variables would not take, too.
+    """
+    from tidegate import _backend
+
+    _backend.set_limits(rate, burst)
 
 
 def _autoload() -> None:

@@ -224,6 +224,10 @@ class Shim(typing.Protocol):
         """
         Reads "64M", "1.5GiB" or "4096".
         """
+    def set_limits(self, rate: str, burst: str) -> None:
+        """
+        Hold the all-gathers of this process to a rate, as TIDEGATE_AG_RATE would; "" for none.
+        """
     def settings(self) -> list:
         """
         Every setting, in the order of docs/configuration.md: a dictionary of its name, type, range, default, meaning, value (None: unset) and error (empty: none).

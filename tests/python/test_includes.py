@@ -29,6 +29,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "common/json": ("common",),
     "common/drivers/nvml": ("common",),
     "common/drivers/sysfs": ("common",),
+    "collectives/admission": COMMON,
     "collectives/topology": COMMON,
     "collectives/schedule": COMMON,
     "collectives/verifier": (*COMMON, "collectives/topology", "collectives/schedule"),

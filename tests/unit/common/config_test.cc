@@ -62,6 +62,8 @@ TEST(ConfigTest, ReadsEverySetting) {
                                       {"TIDEGATE_NODE_ID", "rack-1:node_2.b"},
                                       {"TIDEGATE_CALIBRATE", "0"},
                                       {"TIDEGATE_CACHE_DIR", "/var/cache/tidegate"},
+                                      {"TIDEGATE_AG_RATE", "1.5G"},
+                                      {"TIDEGATE_AG_BURST", "8M"},
                                       {"TIDEGATE_DEFAULT", "cpu,cuda"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().debug, LogLevel::kTrace);
@@ -70,6 +72,8 @@ TEST(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.value().chunk_bytes, std::size_t{96} << 10);
   EXPECT_EQ(config.value().stream_bytes, std::size_t{3} << 29);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::milliseconds(500));
+  EXPECT_EQ(config.value().ag_rate, std::size_t{3} << 29);
+  EXPECT_EQ(config.value().ag_burst, std::size_t{8} << 20);
   EXPECT_EQ(config.value().topo_file, "/etc/topo.json");
   EXPECT_EQ(config.value().topo_dump_file, "dump.json");
   EXPECT_EQ(config.value().node_id, "rack-1:node_2.b");

@@ -1,0 +1,56 @@
+"""Threads that wait for no peer are not woken by what peers signal to others of their process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.python.jobs import run_job
+
+COUNTING = """
+import os, threading
+import torch
+import torch.distributed as dist
+
+CALLS = 2000
+
+def naps(task):
+    for line in open(f"/proc/self/task/{task}/status"):
+        if line.startswith("voluntary_ctxt_switches"):
+            return int(line.split()[1])
+
+def naps_during_calls(task, group=None):
+    part, whole = torch.ones(64), torch.ones(64 * dist.get_world_size())
+    dist.barrier(group)
+    before = naps(task)
+    for _ in range(CALLS):
+        dist.reduce_scatter_tensor(part, whole, group=group)
+    return naps(task) - before
+"""
+
+HELD = (
+    COUNTING
+    + """
+if __name__ == "__main__":
+    dist.init_process_group("tidegate")
+    group = dist.new_group()
+    whole = torch.ones(1 << 19)
+    part = whole.chunk(dist.get_world_size())[0].clone()
+    gather = threading.Thread(target=dist.all_gather_into_tensor, args=(whole, part, group))
+    gather.start()
+    task = str(gather.native_id)
+    while open(f"/proc/self/task/{task}/stat").read().rsplit(")", 1)[1].split()[0] != "S":
+        pass
+    found = naps_during_calls(task)
+    assert gather.is_alive()
+    assert found < CALLS // 2, found
+    gather.join()
+    os.write(1, b"right\\n")
+    dist.destroy_process_group()
+"""
+)
+
+
+def test_what_is_held_to_a_rate_sleeps_through_calls_of_others(tmp_path: Path) -> None:
+    done = run_job(HELD, tmp_path, 2, {"TIDEGATE_AG_RATE": "1M", "TIDEGATE_AG_BURST": "4K"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["right"] * 2

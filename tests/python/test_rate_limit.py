@@ -1,0 +1,117 @@
+"""All-gathers keep to TIDEGATE_AG_RATE; nothing else is held, and no bit changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.python.jobs import run_job
+
+RATE = 64 << 20
+BURST = 1 << 20
+
+SCRIPT = """
+import os
+import time
+import torch
+import torch.distributed as dist
+import tidegate
+
+def gathered(ranks, elements, round_, asynchronous):
+    part = torch.arange(elements, dtype=torch.float32) + dist.get_rank() * 1000 + round_
+    whole = torch.empty(elements * ranks)
+    work = dist.all_gather_into_tensor(whole, part, async_op=asynchronous)
+    return work, whole
+
+def check(ranks, elements, round_, whole):
+    for rank, part in enumerate(whole.view(ranks, elements)):
+        expected = torch.arange(elements, dtype=torch.float32) + rank * 1000 + round_
+        assert torch.equal(part, expected), (rank, round_)
+
+if __name__ == "__main__":
+    dist.init_process_group("tidegate")
+    ranks = dist.get_world_size()
+    elements = (1 << 20) // 4 // (ranks - 1) + 1
+    read = elements * 4 * (ranks - 1)
+    limits = tidegate.stats()["admission"]["limits"]
+    assert limits == {{"rate": {rate}, "burst": {burst}}}, limits
+    dist.barrier()
+    for asynchronous in (False, True):
+        begin = time.monotonic()
+        pending = [gathered(ranks, elements, i, asynchronous) for i in range(12)]
+        for i, (work, whole) in enumerate(pending):
+            if work is not None:
+                work.wait()
+            check(ranks, elements, i, whole)
+        took = time.monotonic() - begin
+        # 12 times a MiB: had more than the burst and the rate passed, it would have taken less.
+        assert took >= (12 * read - {burst}) / {rate}, (asynchronous, took)
+    admission = tidegate.stats()["admission"]
+    assert admission["waits"] > 0 and admission["wait_seconds"] > 0, admission
+    # Reductions are not held, of whatever size.
+    part = torch.empty(1 << 20)
+    for _ in range(8):
+        dist.reduce_scatter_tensor(part, torch.ones(ranks << 20))
+        assert part[-1] == ranks
+    dist.broadcast(part, 0)
+    assert tidegate.stats()["admission"]["waits"] == admission["waits"]
+    os.write(1, b"kept\\n")
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("single_copy", ["0", "64M"])
+def test_all_gathers_never_read_more_than_burst_and_rate(
+    ranks: int, single_copy: str, tmp_path: Path
+) -> None:
+    env = {
+        "TIDEGATE_AG_RATE": "64M",
+        "TIDEGATE_AG_BURST": "1M",
+        "TIDEGATE_SINGLE_COPY_BYTES": single_copy,
+    }
+    done = run_job(SCRIPT.format(rate=RATE, burst=BURST), tmp_path, ranks, env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["kept"] * ranks
+
+
+ALONE = """
+import torch.distributed as dist
+
+dist.init_process_group("tidegate", store=dist.HashStore(), rank=0, world_size=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"TIDEGATE_AG_RATE": "0"}, "TIDEGATE_AG_RATE=0 is not accepted.*1 MiB to 1 TiB"),
+        ({"TIDEGATE_AG_RATE": "-5M"}, "TIDEGATE_AG_RATE=-5M is not accepted"),
+        ({"TIDEGATE_AG_RATE": "fast"}, "TIDEGATE_AG_RATE=fast is not accepted"),
+        ({"TIDEGATE_AG_RATE": "9000T"}, "TIDEGATE_AG_RATE=9000T is not accepted"),
+        ({"TIDEGATE_AG_BURST": "1M"}, "TIDEGATE_AG_BURST=1048576 is the burst of no rate"),
+        (
+            {
+                "TIDEGATE_AG_RATE": "2M",
+                "TIDEGATE_STAGE_BYTES": "64M",
+                "TIDEGATE_CHUNK_BYTES": "8M",
+            },
+            "less than a chunk a second; legal are 8388608 and more",
+        ),
+    ],
+)
+def test_a_rate_that_cannot_be_kept_is_refused(env: dict[str, str], message: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **env},
+    )
+    assert done.returncode != 0
+    assert re.search(message, done.stderr), done.stderr
