@@ -40,7 +40,10 @@ void ProgressEngine::Notify(const std::shared_ptr<Drivable>& drivable) {
   WakeLocked();
 }
 
-void ProgressEngine::WakeLocked() { doorbell_->Ring(); }
+void ProgressEngine::WakeLocked() {
+  doorbell_->Ring();
+  own_doorbell_.Ring();
+}
 
 DriveResult ProgressEngine::DriveAll(Nanoseconds* max_sleep) {
   {
@@ -74,11 +77,11 @@ void ProgressEngine::Loop() {
   pthread_setname_np(pthread_self(), "tidegate-run");
   AdaptiveWait wait(clock_, /*oversubscribed=*/true);
   for (;;) {
-    std::shared_ptr<Doorbell> doorbell;
+    std::shared_ptr<Doorbell> shared;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
-      doorbell = doorbell_;
+      shared = doorbell_;
     }
     Nanoseconds max_sleep{};
     const DriveResult driven = DriveAll(&max_sleep);
@@ -86,23 +89,25 @@ void ProgressEngine::Loop() {
       wait.Reset();
       continue;
     }
+    const bool awaits_peers = driven.awaits_peers;
     // What is held for a time gets no further by polling.
-    if ((driven.awaits_peers || !driven.pending) && wait.PollAgain()) continue;
-    const std::uint32_t ticket = doorbell->Arm();
+    if ((awaits_peers || !driven.pending) && wait.PollAgain()) continue;
+    Doorbell& doorbell = awaits_peers ? *shared : own_doorbell_;
+    const std::uint32_t ticket = doorbell.Arm();
     const DriveResult result = DriveAll(&max_sleep);
-    bool sleep = !result.progressed;
+    bool sleep = !result.progressed && result.awaits_peers == awaits_peers;
     {
       const std::lock_guard lock(mutex_);
-      sleep = sleep && !stopping_ && doorbell == doorbell_ &&
+      sleep = sleep && !stopping_ && shared == doorbell_ &&
               std::none_of(entries_.begin(), entries_.end(),
                            [](const Entry& entry) { return entry.notified; });
     }
     if (!sleep) {
-      doorbell->Disarm();
+      doorbell.Disarm();
       continue;
     }
     const TimePoint limit = result.pending ? clock_.Now() + max_sleep : kNoDeadline;
-    doorbell->Sleep(ticket, std::min(limit, result.deadline));
+    doorbell.Sleep(ticket, std::min(limit, result.deadline));
     wait.Reset();
   }
 }

@@ -24,7 +24,8 @@ class Drivable {
 };
 
 /// The process's progress thread, shared by all groups: serves whatever is ready and sleeps on one
-/// doorbell when nothing is. Thread-safe.
+/// doorbell when nothing is; on one of its own, which no peer rings, when nothing that it drives
+/// waits for peers, lest every signal of theirs to other threads wake it. Thread-safe.
 class ProgressEngine {
  public:
   explicit ProgressEngine(const Clock& clock);
@@ -49,7 +50,8 @@ class ProgressEngine {
   Reaper reaper_;
   std::mutex mutex_;
   std::vector<Entry> entries_;          // Guarded, as the rest.
-  std::shared_ptr<Doorbell> doorbell_;  ///< The one the thread sleeps on.
+  std::shared_ptr<Doorbell> doorbell_;  ///< What the thread sleeps on while it waits for peers.
+  Doorbell own_doorbell_;               ///< And while it does not.
   bool stopping_ = false;
   std::thread thread_;
   // Of the thread.

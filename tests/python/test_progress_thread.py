@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.python.jobs import run_job
+import pytest
+
+from tests.python.jobs import expect_right, run_job
 
 COUNTING = """
 import os, threading
@@ -12,6 +14,12 @@ import torch
 import torch.distributed as dist
 
 CALLS = 2000
+
+def thread_named(name):
+    for task in os.listdir("/proc/self/task"):
+        if open(f"/proc/self/task/{task}/comm").read().strip() == name:
+            return task
+    raise LookupError(name)
 
 def naps(task):
     for line in open(f"/proc/self/task/{task}/status"):
@@ -26,6 +34,21 @@ def naps_during_calls(task, group=None):
         dist.reduce_scatter_tensor(part, whole, group=group)
     return naps(task) - before
 """
+
+IDLE = (
+    COUNTING
+    + """
+if __name__ == "__main__":
+    dist.init_process_group("tidegate")
+    dist.all_reduce(torch.ones(100), async_op=True).wait()
+    task = thread_named("tidegate-run")
+    naps_during_calls(task)  # It polls a little after it has done something.
+    found = naps_during_calls(task)
+    assert found < CALLS // 20, found
+    os.write(1, b"right\\n")
+    dist.destroy_process_group()
+"""
+)
 
 HELD = (
     COUNTING
@@ -48,6 +71,11 @@ if __name__ == "__main__":
     dist.destroy_process_group()
 """
 )
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_an_idle_progress_thread_sleeps_through_calls_of_others(ranks: int, tmp_path: Path) -> None:
+    expect_right(IDLE, tmp_path, ranks)
 
 
 def test_what_is_held_to_a_rate_sleeps_through_calls_of_others(tmp_path: Path) -> None:
