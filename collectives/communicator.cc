@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "collectives/admission/admission.h"
@@ -174,13 +172,12 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
 }
 
 Status SetLimits(const std::string& rate, const std::string& burst) {
-  const Environment environment = ProcessEnvironment();
-  const Result<Config> config = LoadConfig([&](std::string_view name) {
-    if (name == "TIDEGATE_AG_RATE") return std::optional(rate);
-    if (name == "TIDEGATE_AG_BURST") return std::optional(burst);
-    return environment(name);
-  });
+  Result<Config> config = ProcessConfig();
   TIDEGATE_RETURN_IF_ERROR(config.status());
+  config.value().ag_rate.reset();
+  config.value().ag_burst.reset();
+  TIDEGATE_RETURN_IF_ERROR(SetByName(config.value(), "TIDEGATE_AG_RATE", rate));
+  TIDEGATE_RETURN_IF_ERROR(SetByName(config.value(), "TIDEGATE_AG_BURST", burst));
   const Result<AdmissionLimits> limits = LimitsOf(config.value());
   TIDEGATE_RETURN_IF_ERROR(limits.status());
   Admission::Process().SetLimits(limits.value());

@@ -12,7 +12,7 @@ namespace {
 
 /// How long to wait for the call that explains why ranks disagree: it is on its way.
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(300);
-/// Longest sleep of what is held to a rate, before it looks whether its group has failed.
+/// Longest sleep of what is held to a rate.
 constexpr Nanoseconds kLongestHold = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -71,8 +71,7 @@ bool Lane::Run(Task& task) {
     }
     if (execution_.held_until() != kNotHeld) {
       // Not on the doorbell, which peers would ring for other calls of this process.
-      const TimePoint now = clock_.Now();
-      std::this_thread::sleep_for(std::min(EndOfHold(task), now + kLongestHold) - now);
+      std::this_thread::sleep_for(EndOfHold(task) - clock_.Now());
       continue;
     }
     const std::uint32_t ticket = context_.doorbell().Arm();
@@ -112,7 +111,7 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
     if (!done && !result.progressed) done = GiveUp(*task, &outcome);
     if (!done) {
       result.pending = true;
-      result.awaits_peers = execution_.held_until() == kNotHeld;
+      result.awaits_peers = Ready(*task) && execution_.held_until() == kNotHeld;
       result.deadline = EndOfHold(*task);
       return result;
     }
@@ -144,10 +143,12 @@ void Lane::CollectUnfinished(const Requests* requests,
     if (touches(*task)) operations->push_back(task->operation);
 }
 
-/// When a task that makes no progress is to be looked at again, if nothing else happens.
+/// When a task that makes no progress is to be looked at again, if nothing else happens: what is
+/// held now and then, since no bell says that its group has failed or that limits have changed.
 TimePoint Lane::EndOfHold(const Task& task) const {
   const TimePoint held_until = execution_.held_until();
-  return held_until == kNotHeld ? task.deadline : std::min(task.deadline, held_until);
+  if (held_until == kNotHeld) return task.deadline;
+  return std::min({task.deadline, held_until, clock_.Now() + kLongestHold});
 }
 
 bool Lane::Ready(const Task& task) {
@@ -221,8 +222,9 @@ bool Lane::TimeOut(Task& task, TimePoint now, Status* outcome) {
   std::string text = Describe(task) + " timed out after " + FormatMilliseconds(now - task.begun) +
                      " on rank " + std::to_string(context_.rank());
   if (missing.empty()) {
-    text += execution_.held_until() == kNotHeld ? "; it waited for an earlier operation"
-                                                : "; it was held to the rate TIDEGATE_AG_RATE";
+    text += execution_.held_until() == kNotHeld
+                ? "; it waited for an earlier operation"
+                : "; it was held to the rate of all-gathers, see tidegate.stats()";
   } else {
     text += "; missing: " + context_.DescribePeers(missing);
     std::erase_if(awaited_, [&](int peer) {

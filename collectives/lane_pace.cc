@@ -9,22 +9,19 @@ void LanePace::Update() {
   if (version == version_) return;
   version_ = version;
   rate_ = admission_.rate();
-}
-
-Pace* LanePace::ForNext() {
-  held_since_ = kNotHeld;
-  Update();
-  return rate_ == nullptr ? nullptr : this;
+  until_ = kNotHeld;  // Booked with another rate.
 }
 
 TimePoint LanePace::Admit(std::size_t bytes) {
   Update();
+  if (rate_ == nullptr && held_since_ == kNotHeld) return kNotHeld;
   const TimePoint now = clock_.Now();
-  const TimePoint when = rate_ == nullptr ? now : rate_->Admit(bytes, now);
-  if (when > now) {
+  if (rate_ != nullptr && until_ == kNotHeld) until_ = rate_->Book(bytes, now);
+  if (until_ > now) {
     if (held_since_ == kNotHeld) held_since_ = now;
-    return when;
+    return until_;
   }
+  until_ = kNotHeld;
   if (held_since_ != kNotHeld) admission_.CountWait(now - std::exchange(held_since_, kNotHeld));
   return kNotHeld;
 }

@@ -12,8 +12,11 @@ class LanePace final : public Pace {
  public:
   LanePace(Admission& admission, const Clock& clock) : admission_(admission), clock_(clock) {}
 
-  /// For an operation that is about to start; null while there is no rate to keep.
-  Pace* ForNext();
+  /// For an operation that is about to start.
+  Pace* ForNext() {
+    until_ = held_since_ = kNotHeld;
+    return this;
+  }
 
   TimePoint Admit(std::size_t bytes) override;
 
@@ -24,6 +27,7 @@ class LanePace final : public Pace {
   const Clock& clock_;
   std::uint64_t version_ = 0;  ///< Of rate_.
   std::shared_ptr<RateLimit> rate_;
+  TimePoint until_ = kNotHeld;  ///< When what has been booked may pass.
   TimePoint held_since_ = kNotHeld;
 };
 

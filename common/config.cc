@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/units.h"
 
 namespace tidegate {
@@ -215,7 +216,7 @@ const std::vector<Setting>& Table() {
       BytesOr(
           "automatic", "TIDEGATE_AG_BURST", &Config::ag_burst, 4 * kKiB, 1024 * kGiB,
           "Bytes of them that may be read at once after a pause: by default what TIDEGATE_AG_RATE "
-          "gives in 10 ms, at least 256 KiB."),
+          "gives in 10 ms, at least 1 MiB."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "
@@ -317,6 +318,12 @@ Result<Config> LoadConfig(const Environment& environment) {
   }
   if (config.cache_dir.empty()) config.cache_dir = DefaultCache(environment);
   return config;
+}
+
+Status SetByName(Config& config, std::string_view name, const std::string& value) {
+  const auto setting = std::ranges::find(Table(), name, &Setting::name);
+  TIDEGATE_CHECK(setting != Table().end());
+  return Apply(*setting, value, config);
 }
 
 std::vector<SettingState> InspectSettings(const Environment& environment) {

@@ -33,7 +33,7 @@ struct Config {
   /// TIDEGATE_AG_RATE: bytes a second that all-gathers may read from peers, in all groups of the
   /// process together; else any number.
   std::optional<std::size_t> ag_rate;
-  /// TIDEGATE_AG_BURST: bytes of them at once after a pause; else those of 10 ms, at least 256 KiB.
+  /// TIDEGATE_AG_BURST: bytes of them at once after a pause; else those of 10 ms, at least 1 MiB.
   std::optional<std::size_t> ag_burst;
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
   std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
@@ -64,6 +64,10 @@ using Environment = std::function<std::optional<std::string>(std::string_view na
 /// Reads the settings; an empty value is the default. A bad value is kInvalidArgument naming
 /// variable, value and range.
 Result<Config> LoadConfig(const Environment& environment);
+
+/// Sets what the variable `name`, one of Settings(), would set to `value`; errors as LoadConfig's.
+/// An empty value changes nothing.
+Status SetByName(Config& config, std::string_view name, const std::string& value);
 
 /// What an environment says about one setting.
 struct SettingState {

@@ -66,7 +66,7 @@ class Reductions:
             reductions += 1
         took = time.perf_counter() - begin
         thread.join()
-        return took / reductions
+        return took / max(reductions, 1)
 
 
 def cell(gathers: Gathers, reductions: Reductions, calls: int, burst: float) -> dict[str, float]:

@@ -279,7 +279,9 @@ bool Execution::HasReached(int peer, Mark mark, std::int64_t chunk) {
 
 /// Whether what the step would read must wait. Asked for all of it, since a step runs as a whole.
 bool Execution::IsHeld(const Step& step, std::int64_t chunk) {
-  if (call_.pace == nullptr) return false;
+  held_until_ = kNotHeld;
+  // What cannot be read any more is not asked for again and again.
+  if (call_.pace == nullptr || lost_ >= 0 || transport_.failing()) return false;
   std::size_t bytes = 0;
   for (int i = 0; i < step.dst.count; ++i) bytes += LengthOf(step.extent, i, chunk);
   held_until_ = call_.pace->Admit(bytes);

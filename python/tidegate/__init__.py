@@ -48,7 +48,7 @@ def set_limits(*, rate: int | str | None = None, burst: int | str | None = None)
     """Hold the all-gathers of this process, in all its groups together, to ``rate`` bytes a second.
 
     ``burst`` bytes may be read from other ranks at once after a pause; without it, what the rate
-    gives in 10 ms, at least 256 KiB. Both are numbers or text such as ``"1.5G"``; without ``rate``
+    gives in 10 ms, at least 1 MiB. Both are numbers or text such as ``"1.5G"``; without ``rate``
     there is no limit. What is set here replaces ``TIDEGATE_AG_RATE`` and ``TIDEGATE_AG_BURST``, for
     operations that have begun, too. Ranks may have different limits. Any thread may call it.
 

@@ -12,6 +12,7 @@ COUNTING = """
 import os, threading
 import torch
 import torch.distributed as dist
+import tidegate
 
 CALLS = 2000
 
@@ -56,17 +57,19 @@ HELD = (
 if __name__ == "__main__":
     dist.init_process_group("tidegate")
     group = dist.new_group()
-    whole = torch.ones(1 << 19)
+    whole = torch.ones(1 << 23)
     part = whole.chunk(dist.get_world_size())[0].clone()
+    dist.barrier()
+    dist.barrier(group)
     gather = threading.Thread(target=dist.all_gather_into_tensor, args=(whole, part, group))
     gather.start()
     task = str(gather.native_id)
-    while open(f"/proc/self/task/{task}/stat").read().rsplit(")", 1)[1].split()[0] != "S":
-        pass
+    naps_during_calls(task)  # After which the first of its 16 MiB have been read.
     found = naps_during_calls(task)
     assert gather.is_alive()
-    assert found < CALLS // 2, found
+    tidegate.set_limits()
     gather.join()
+    assert found < CALLS // 2, found
     os.write(1, b"right\\n")
     dist.destroy_process_group()
 """

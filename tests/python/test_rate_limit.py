@@ -80,6 +80,51 @@ def test_all_gathers_never_read_more_than_burst_and_rate(
     assert done.stdout.split() == ["kept"] * ranks
 
 
+RELEASED = """
+import os
+import time
+import pytest
+import torch
+import torch.distributed as dist
+import tidegate
+
+if __name__ == "__main__":
+    dist.init_process_group("tidegate")
+    ranks = dist.get_world_size()
+    part = torch.full((1 << 22,), float(dist.get_rank()))
+    whole = torch.empty(part.numel() * ranks)
+    dist.barrier()
+    with pytest.raises(ValueError, match="TIDEGATE_AG_RATE=fast is not accepted"):
+        tidegate.set_limits(rate="fast")
+    with pytest.raises(ValueError, match="TIDEGATE_AG_BURST=1048576 is the burst of no rate"):
+        tidegate.set_limits(burst=1 << 20)
+    assert tidegate.stats()["admission"]["limits"] == {"rate": None, "burst": None}
+    begin = time.monotonic()
+    works = [dist.all_gather_into_tensor(whole, part, async_op=True)]
+    tidegate.set_limits(rate="1M")
+    assert tidegate.stats()["admission"]["limits"] == {"rate": 1 << 20, "burst": 1 << 20}
+    works.append(dist.all_gather_into_tensor(whole, part, async_op=True))
+    gathered = (ranks - 1) * part.numel() * 4
+    while time.monotonic() < begin + 0.5:
+        assert not works[1].is_completed()
+    tidegate.set_limits()
+    for work in works:
+        work.wait()
+    # Held to the end, each would have taken this long.
+    assert time.monotonic() - begin < (gathered - (1 << 20)) / (1 << 20)
+    assert torch.equal(whole.view(ranks, -1)[:, 0], torch.arange(ranks, dtype=torch.float32))
+    os.write(1, b"released\\n")
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_limits_can_be_set_and_lifted_while_all_gathers_run(ranks: int, tmp_path: Path) -> None:
+    done = run_job(RELEASED, tmp_path, ranks, {})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["released"] * ranks
+
+
 ALONE = """
 import torch.distributed as dist
 

@@ -12,17 +12,16 @@ constexpr std::uint64_t kMB = 1'000'000;
 
 TimePoint At(std::int64_t nanoseconds) { return TimePoint(Nanoseconds(nanoseconds)); }
 
-/// Asks for pieces of `bytes` one after the other, each as soon as it is let through, until `end`:
-/// the bytes that passed from `begin` on.
+/// Books pieces of `bytes` one after the other, each as soon as the one before has passed: the
+/// bytes that passed from `begin` until `end`.
 std::uint64_t Passed(RateLimit& limit, std::uint64_t bytes, TimePoint begin, TimePoint end) {
   std::uint64_t passed = 0;
-  for (TimePoint now = begin; now < end;) {
-    const TimePoint when = limit.Admit(bytes, now);
-    if (when == now) passed += bytes;
+  for (TimePoint now = begin;; passed += bytes) {
+    const TimePoint when = limit.Book(bytes, now);
     EXPECT_GE(when, now);
+    if (when >= end) return passed;
     now = when;
   }
-  return passed;
 }
 
 TEST(RateLimitTest, LetsItsRateThrough) {
@@ -43,43 +42,64 @@ TEST(RateLimitTest, LetsItsRateThrough) {
 TEST(RateLimitTest, LetsItsBurstThroughAtOnceAndNoMore) {
   RateLimit limit(kMB, 3000);
   const TimePoint now = At(1000);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(limit.Admit(1000, now), now) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(limit.Book(1000, now), now) << i;
   // A byte is a microsecond.
-  EXPECT_EQ(limit.Admit(1000, now), now + std::chrono::microseconds(1000));
-  // Asking took nothing. Better asked a millisecond later, but 10 bytes are there before.
-  EXPECT_EQ(limit.Admit(10, now), now + std::chrono::microseconds(1000));
-  const TimePoint soon = now + std::chrono::microseconds(10);
-  EXPECT_GT(limit.Admit(11, soon), soon);
-  EXPECT_EQ(limit.Admit(10, soon), soon);
+  EXPECT_EQ(limit.Book(1000, now), now + std::chrono::microseconds(1000));
+  EXPECT_EQ(limit.Book(2000, now), now + std::chrono::microseconds(3000));
+}
+
+TEST(RateLimitTest, ASleepIsForAMillisecondsWorthAtLeast) {
+  RateLimit limit(kMB, 3000);
+  const TimePoint now = At(1000);
+  EXPECT_EQ(limit.Book(3000, now), now);
+  EXPECT_EQ(limit.Book(10, now), now + std::chrono::microseconds(1000));
+  // By then 990 more are there.
+  const TimePoint then = now + std::chrono::microseconds(1000);
+  EXPECT_EQ(limit.Book(990, then), then);
+  EXPECT_GT(limit.Book(1, then), then);
 }
 
 TEST(RateLimitTest, APauseFillsTheBucketButNoMore) {
   RateLimit limit(kMB, 3000);
   const TimePoint later = At(0) + std::chrono::hours(24);
-  EXPECT_EQ(limit.Admit(3000, At(0)), At(0));
-  EXPECT_EQ(limit.Admit(3000, later), later);
-  EXPECT_EQ(limit.Admit(1, later), later + std::chrono::microseconds(1000));
+  EXPECT_EQ(limit.Book(3000, At(0)), At(0));
+  EXPECT_EQ(limit.Book(3000, later), later);
+  EXPECT_GT(limit.Book(1, later), later);
 }
 
 TEST(RateLimitTest, WhatIsLargerThanTheBurstPassesAloneAndIsPaidFor) {
   RateLimit limit(kMB, 1000);
-  EXPECT_EQ(limit.Admit(5000, At(0)), At(0));
-  // 5000 us until the bucket is full, half of it less until it is half full.
-  EXPECT_EQ(limit.Admit(1, At(0)), At(0) + std::chrono::microseconds(4500));
-  EXPECT_EQ(limit.Admit(5000, At(0)), At(0) + std::chrono::microseconds(5000));
-  EXPECT_EQ(limit.Admit(5000, At(4'999'999)), At(5'000'000));
-  EXPECT_EQ(limit.Admit(5000, At(5'000'000)), At(5'000'000));
+  EXPECT_EQ(limit.Book(5000, At(0)), At(0));
+  // 5000 us until the bucket is full again.
+  EXPECT_EQ(limit.Book(5000, At(0)), At(0) + std::chrono::microseconds(5000));
+  EXPECT_EQ(limit.Book(1000, At(0)), At(0) + std::chrono::microseconds(10000));
+}
+
+TEST(RateLimitTest, LargePiecesDoNotStarveBehindSmallOnes) {
+  // Small ones are booked one after the other, as fast as they pass; a large one must not wait for
+  // more than what was booked before it.
+  for (const std::uint64_t large : {std::uint64_t{3000}, std::uint64_t{50'000}}) {
+    RateLimit limit(kMB, 3000);
+    TimePoint now = At(0);
+    for (int i = 0; i < 100; ++i) now = limit.Book(100, now);
+    const TimePoint passes = limit.Book(large, now);
+    EXPECT_LE(passes, now + std::chrono::microseconds(4000));
+    TimePoint small = limit.Book(100, now);
+    EXPECT_GT(small, passes);
+    for (int i = 0; i < 100; ++i) small = limit.Book(100, small);
+    EXPECT_LE(small, passes + std::chrono::microseconds(large + 101 * 100 + 1000));
+  }
 }
 
 TEST(RateLimitTest, NothingCostsNothing) {
   RateLimit limit(kMB, 1);
-  EXPECT_EQ(limit.Admit(1, At(7)), At(7));
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(limit.Admit(0, At(7)), At(7));
+  EXPECT_EQ(limit.Book(0, At(7)), At(7));
+  EXPECT_EQ(limit.Book(1, At(7)), At(7));
 }
 
-TEST(RateLimitTest, TheDefaultBurstIsAHundredthOfASecondOrAChunk) {
+TEST(RateLimitTest, TheDefaultBurstIsAHundredthOfASecondOrTwoChunks) {
   EXPECT_EQ(RateLimit::DefaultBurst(2000 * kMB), 20 * kMB);
-  EXPECT_EQ(RateLimit::DefaultBurst(kMB), 256U << 10);
+  EXPECT_EQ(RateLimit::DefaultBurst(kMB), 1U << 20);
 }
 
 TEST(RateLimitTest, ThreadsShareTheRate) {
