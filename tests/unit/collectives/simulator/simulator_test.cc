@@ -7,6 +7,7 @@
 #include "collectives/simulator/faults.h"
 #include "collectives/topology/fake_cluster.h"
 #include "tests/unit/collectives/simulator/algorithm_runs.h"
+#include "tests/unit/common/test_extent.h"
 
 namespace tidegate {
 namespace {
@@ -244,6 +245,8 @@ TEST(SimulatorTest, RatesThatAreNotPositiveAreRefused) {
 }
 
 TEST(SimulatorTest, SixteenThousandRanksAreSimulatedByOneNode) {
+  if (testing::kIsSlowBuild && !testing::TestsAll())
+    GTEST_SKIP() << "ten times slower in this build: with TIDEGATE_TEST_ALL=1";
   const int nodes = 2048;
   const Topology topology = FakeCluster(nodes, 8, {.intra_bandwidth_Bps = 450e9, .rails = 8});
   SimulatorOptions options;
