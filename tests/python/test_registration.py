@@ -131,8 +131,12 @@ def test_process_that_never_destroys_its_group_exits_cleanly(run_python: RunPyth
 
 def test_stats_before_the_first_group_are_empty(run_python: RunPython) -> None:
     shm = {"bytes": 0, "resident_bytes": 0, "single_copy_bytes": 0}
+    limits = {"rate": None, "burst": None}
     assert check(run_python("import tidegate; print(tidegate.stats())")).strip() == str(
-        {"version": 1, "rank": -1, "groups": {}, "links": {"shm": shm}}
+        {
+            **{"version": 1, "rank": -1, "groups": {}, "links": {"shm": shm}},
+            "admission": {"waits": 0, "wait_seconds": 0.0, "limits": limits},
+        }
     )
 
 
