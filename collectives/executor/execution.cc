@@ -250,7 +250,8 @@ bool Execution::RunStep(const Step& step, std::int64_t chunk) {
       published_ = true;
       return true;
     case StepKind::kGet:
-      return !IsHeld(step, chunk) && Move(step, chunk);
+      if (call_.pace != nullptr && IsHeld(step, chunk)) return false;
+      return Move(step, chunk);
     case StepKind::kCopy:
     case StepKind::kPut:
       return Move(step, chunk);
@@ -278,10 +279,11 @@ bool Execution::HasReached(int peer, Mark mark, std::int64_t chunk) {
 }
 
 /// Whether what the step would read must wait. Asked for all of it, since a step runs as a whole.
+/// REQUIRES: there is a pace.
 bool Execution::IsHeld(const Step& step, std::int64_t chunk) {
   held_until_ = kNotHeld;
   // What cannot be read any more is not asked for again and again.
-  if (call_.pace == nullptr || lost_ >= 0 || transport_.failing()) return false;
+  if (lost_ >= 0 || transport_.failing()) return false;
   std::size_t bytes = 0;
   for (int i = 0; i < step.dst.count; ++i) bytes += LengthOf(step.extent, i, chunk);
   held_until_ = call_.pace->Admit(bytes);
