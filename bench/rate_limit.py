@@ -20,6 +20,8 @@ from tidegate.cli.benchmark.host import fingerprint
 from tidegate.cli.benchmark.launch import lines_of_rank_0
 from tidegate.cli.errors import CommandError
 
+from bench.training.table import spread
+
 ROOT = Path(__file__).resolve().parents[1]
 RATES = [10e6, 50e6, 200e6, 500e6, 1e9, 2e9]
 
@@ -43,27 +45,27 @@ def main() -> int:
 
 
 def show(rounds: list[dict[str, Any]]) -> None:
-    unlimited = [one["unlimited"]["rate"] for one in rounds]
-    print(f"\nUnlimited all-gathers: {of(unlimited, 1e-6, 0)} MB/s.\n")
+    unlimited = [one["unlimited"]["rate"] / 1e6 for one in rounds]
+    print(f"\nUnlimited all-gathers: {spread(unlimited, '{:.0f}')} MB/s.\n")
     print("| rate MB/s | measured MB/s | off % | reduce-scatter kept % | aim % |")
     print("|---|---|---|---|---|")
     for key in rounds[0]["limited"]:
         cells = [one["limited"][key] for one in rounds]
-        asked = float(key)
-        share = 0.0 if asked <= 500e6 else asked / median(unlimited)
+        asked = float(key) / 1e6
+        share = 0.0 if asked <= 500 else asked / median(unlimited)
+        measured = [cell["rate"] / 1e6 for cell in cells]
         print(
-            f"| {asked / 1e6:.0f} | {of([cell['rate'] for cell in cells], 1e-6, 1)} "
-            f"| {of([cell['rate'] / asked - 1 for cell in cells], 100, 2)} "
-            f"| {of([cell['kept'] for cell in cells], 100, 0)} | {90 * (1 - share):.0f} |"
+            f"| {asked:.0f} | {spread(measured, '{:.1f}')} "
+            f"| {spread([100 * (rate / asked - 1) for rate in measured], '{:.2f}')} "
+            f"| {kept(cells)} | {90 * max(1 - share, 0):.0f} |"
         )
-    kept = [one["unlimited"]["kept"] for one in rounds]
-    print(f"| none | {of(unlimited, 1e-6, 0)} | | {of(kept, 100, 0)} | |")
+    print(
+        f"| none | {spread(unlimited, '{:.0f}')} | | {kept([o['unlimited'] for o in rounds])} | |"
+    )
 
 
-def of(values: list[float], scale: float, digits: int) -> str:
-    """The median with its spread."""
-    least, middle, most = (scale * value for value in (min(values), median(values), max(values)))
-    return f"{middle:.{digits}f} ({least:.{digits}f}..{most:.{digits}f})"
+def kept(cells: list[dict[str, float]]) -> str:
+    return spread([100 * cell["kept"] for cell in cells], "{:.0f}")
 
 
 def parse() -> argparse.Namespace:

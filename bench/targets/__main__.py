@@ -159,21 +159,20 @@ Where = tuple[str, int, int]
 
 def at_least(where: Where, what: str, least: float, found: Sequence[float]) -> Verdict:
     median = statistics.median(found)
-    return Verdict(*where, what, f">= {least:.2f}", spread(found, "{:.2f}"), median >= least)
+    return Verdict(
+        *where, what, f">= {least:.2f}", training.spread(found, "{:.2f}"), median >= least
+    )
 
 
 def at_most(where: Where, what: str, most: float, found: Sequence[float], form: str) -> Verdict:
     median = statistics.median(found)
-    return Verdict(*where, what, f"<= {form.format(most)}", spread(found, form), median <= most)
+    return Verdict(
+        *where, what, f"<= {form.format(most)}", training.spread(found, form), median <= most
+    )
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(above, below, strict=True)]
-
-
-def spread(found: Sequence[float], form: str) -> str:
-    low, high = form.format(min(found)), form.format(max(found))
-    return f"{form.format(statistics.median(found))} ({low}..{high})"
 
 
 if __name__ == "__main__":

@@ -284,6 +284,15 @@ def test_buffers_that_never_lay_in_the_groups_memory_are_told() -> None:
     assert "nothing lay in the group's memory" in complaint
 
 
+def test_the_rate_of_all_gathers_is_measured_beside_reduce_scatters() -> None:
+    command = [sys.executable, "-m", "bench.rate_limit", "--ranks", "3", "--rounds", "2"]
+    command += ["--seconds", "0.1", "--rates", "5e7", "6e8"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    rows = [line.split("|")[1].strip() for line in ran.stdout.splitlines() if line[:1] == "|"]
+    assert rows == ["rate MB/s", "---", "50", "600", "none"]
+
+
 def test_training_is_timed_on_every_backend_and_its_losses_agree(tmp_path: Path) -> None:
     samples = tmp_path / "samples.json"
     command = [sys.executable, "-m", "bench.fsdp_step", "--tiny", "--ranks", "3", "--rounds", "2"]
