@@ -186,7 +186,7 @@ void TidegateWork::Watch() {
   // The first of its callbacks: whoever waits for the future is awake by then, and those of the
   // user come in their turn.
   future_->addCallback([](Future&) { Reaper::AwaitTurn(); });
-  operation_->OnDone(Completion{operation_, event_, future_, call_.results});
+  Operation::OnDone(operation_, Completion{operation_, event_, future_, call_.results});
 }
 
 }  // namespace tidegate

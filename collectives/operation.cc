@@ -63,15 +63,16 @@ Status Operation::AwaitDone(Nanoseconds timeout) {
   return Status();
 }
 
-void Operation::OnDone(std::function<void()> callback) {
+void Operation::OnDone(const std::shared_ptr<Operation>& operation,
+                       std::function<void()> callback) {
   {
-    const std::lock_guard lock(mutex_);
-    callback_ = std::move(callback);
-    callback_set_by_ = Reaper::CallbackHere();
-    if (!handed_over_) return;
+    const std::lock_guard lock(operation->mutex_);
+    operation->callback_ = std::move(callback);
+    operation->callback_set_by_ = Reaper::CallbackHere();
+    if (!operation->handed_over_) return;
   }
-  if (generation_ == ForkGeneration() && ProcessRuntime::ReapLate(shared_from_this())) return;
-  RunCallback();
+  if (operation->generation_ == ForkGeneration() && ProcessRuntime::ReapLate(operation)) return;
+  operation->RunCallback();
 }
 
 void Operation::Complete(Status status) {

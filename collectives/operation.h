@@ -25,7 +25,7 @@ inline constexpr int kAnySource = -1;
 ///
 /// Life: created by Communicator; driven by the caller's or the progress thread; completed exactly
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
-class Operation : public std::enable_shared_from_this<Operation> {
+class Operation {
  public:
   /// Without Hold it keeps nothing, and a signal aborts nothing.
   Operation(std::string_view name, std::uint64_t sequence);
@@ -54,9 +54,11 @@ class Operation : public std::enable_shared_from_this<Operation> {
   /// child, where nobody drives it. Must not be called holding the GIL.
   Status Wait(Nanoseconds timeout);
 
-  /// Runs `callback` once after completion: on a callback thread (see Reaper), or here and now if
-  /// already done and no earlier callback of the process is left to be run. At most one callback.
-  void OnDone(std::function<void()> callback);
+  /// Runs `callback` once after `operation` completes: on a callback thread (see Reaper), or here
+  /// and now if already done and no earlier callback of the process is left to be run. At most one
+  /// callback. Static, for an operation that knew its shared_ptr would cost every call some
+  /// atomics.
+  static void OnDone(const std::shared_ptr<Operation>& operation, std::function<void()> callback);
 
   /// For the driver: publishes the outcome and wakes waiters; drops nothing and runs nothing.
   void Complete(Status status);

@@ -266,11 +266,11 @@ TEST(CommunicatorProgressTest, CallbacksRunOnceOffTheProgressThread) {
   LocalGroup group(2);
   std::atomic<int> calls{0};
   const auto operation = group[0].Submit({Barrier()}, {.async = true});
-  operation->OnDone([&] { ++calls; });
+  Operation::OnDone(operation, [&] { ++calls; });
   EXPECT_TRUE(group[1].Submit({Barrier()}, {.async = false})->status().ok());
   ShutdownProcess();
   EXPECT_EQ(calls, 1);
-  operation->OnDone([&] { ++calls; });
+  Operation::OnDone(operation, [&] { ++calls; });
   EXPECT_EQ(calls, 2);
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 std::shared_ptr<Operation> Done(std::function<void()> callback) {
   auto operation = std::make_shared<Operation>("all_reduce", 1);
-  operation->OnDone(std::move(callback));
+  Operation::OnDone(operation, std::move(callback));
   operation->Complete(Status());
   return operation;
 }
