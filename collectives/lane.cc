@@ -29,6 +29,7 @@ Lane::Lane(GroupContext& context, int number, const Clock& clock)
       clock_(clock),
       execution_(context.transport(), number),
       wait_(clock, context.oversubscribed()),
+      counters_(context.statistics().TakeCounters()),
       pace_(context.admission(), clock) {}
 
 bool Lane::Take(Task& task) {
@@ -265,14 +266,17 @@ bool Lane::FailWith(Task& task, StatusCode code, int culprit, const std::string&
 void Lane::Count(const Task& task, const Status& outcome) {
   std::uint64_t bytes = 0;
   for (const PreparedCall& call : task.calls) bytes += call.output_bytes;
-  const GroupStatistics::SharedMemory read = {.bytes = execution_.bytes_from_peers(),
-                                              .resident = execution_.resident_bytes(),
-                                              .single_copy = execution_.single_copy_bytes()};
-  context_.statistics().Count(task.operation->name(), task.calls.size(), bytes,
-                              clock_.Now() - task.begun, !outcome.ok() || task.refusal,
-                              {.bytes = read.bytes - counted_.bytes,
-                               .resident = read.resident - counted_.resident,
-                               .single_copy = read.single_copy - counted_.single_copy});
+  const SharedMemoryBytes read = {.bytes = execution_.bytes_from_peers(),
+                                  .resident = execution_.resident_bytes(),
+                                  .single_copy = execution_.single_copy_bytes()};
+  counters_->Count(task.calls.front().fingerprint.collective,
+                   {.calls = task.calls.size(),
+                    .bytes = bytes,
+                    .duration = clock_.Now() - task.begun,
+                    .failed = !outcome.ok() || task.refusal,
+                    .read = {.bytes = read.bytes - counted_.bytes,
+                             .resident = read.resident - counted_.resident,
+                             .single_copy = read.single_copy - counted_.single_copy}});
   counted_ = read;
 }
 

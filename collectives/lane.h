@@ -96,7 +96,8 @@ class Lane {
   Execution execution_;
   AdaptiveWait wait_;
   std::vector<int> awaited_;
-  GroupStatistics::SharedMemory counted_;
+  const std::shared_ptr<CollectiveCounters> counters_;
+  SharedMemoryBytes counted_;
   LanePace pace_;
   TimePoint unexplained_since_ = kNoDeadline;  ///< See Disagreement; kNoDeadline: nothing is.
 

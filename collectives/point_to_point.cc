@@ -307,8 +307,8 @@ void PointToPoint::FailAll(FinishedOperations* finished) {
 }
 
 void PointToPoint::Finish(const Transfer& transfer, Status status, FinishedOperations* finished) {
-  context_.statistics().Count(transfer.operation->name(), 1, transfer.data.bytes,
-                              clock_.Now() - transfer.begun, !status.ok(), {});
+  context_.statistics().CountTransfer(transfer.operation->name(), transfer.data.bytes,
+                                      clock_.Now() - transfer.begun, !status.ok());
   {
     const std::lock_guard lock(mutex_);
     --unfinished_;

@@ -37,30 +37,82 @@ std::string Seconds(std::uint64_t nanoseconds) {
   return text;
 }
 
+std::uint64_t Value(const std::atomic<std::uint64_t>& counter) {
+  return counter.load(std::memory_order_relaxed);
+}
+
+/// REQUIRES: no other thread does at the same time.
+void Raise(std::atomic<std::uint64_t>& counter, std::uint64_t by) {
+  counter.store(Value(counter) + by, std::memory_order_relaxed);
+}
+
 }  // namespace
 
-void GroupStatistics::Count(std::string_view operation, std::uint64_t calls, std::uint64_t bytes,
-                            Nanoseconds duration, bool failed, const SharedMemory& read) {
+void CollectiveCounters::Count(Collective collective, const Finished& finished) {
+  Counters& counters = of_collective_[static_cast<std::size_t>(collective)];
+  Raise(counters.calls, finished.calls);
+  Raise(counters.nanoseconds, static_cast<std::uint64_t>(finished.duration.count()));
+  if (finished.failed) {
+    Raise(counters.errors, 1);
+  } else {
+    Raise(counters.bytes, finished.bytes);
+  }
+  Raise(read_, finished.read.bytes);
+  Raise(resident_, finished.read.resident);
+  Raise(single_copy_, finished.read.single_copy);
+}
+
+std::shared_ptr<CollectiveCounters> GroupStatistics::TakeCounters() {
   const std::lock_guard lock(mutex_);
-  auto found = operations_.find(operation);
-  if (found == operations_.end())
-    found = operations_.emplace(std::string(operation), Operation()).first;
+  for (const std::shared_ptr<CollectiveCounters>& counters : collectives_) {
+    if (counters.use_count() > 1) continue;
+    // After whoever held them last.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return counters;
+  }
+  return collectives_.emplace_back(std::make_shared<CollectiveCounters>());
+}
+
+void GroupStatistics::CountTransfer(std::string_view operation, std::uint64_t bytes,
+                                    Nanoseconds duration, bool failed) {
+  const std::lock_guard lock(mutex_);
+  auto found = transfers_.find(operation);
+  if (found == transfers_.end())
+    found = transfers_.emplace(std::string(operation), Operation()).first;
   Operation& counters = found->second;
-  counters.calls += calls;
+  ++counters.calls;
   counters.nanoseconds += static_cast<std::uint64_t>(duration.count());
   if (failed) {
     ++counters.errors;
   } else {
     counters.bytes += bytes;
   }
-  read_.bytes += read.bytes;
-  read_.resident += read.resident;
-  read_.single_copy += read.single_copy;
 }
 
 void GroupStatistics::CountRead(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  read_.bytes += bytes;
+  transfer_bytes_read_ += bytes;
+}
+
+GroupStatistics::Operations GroupStatistics::Total(SharedMemoryBytes* read) const {
+  Operations total = transfers_;
+  read->bytes += transfer_bytes_read_;
+  for (const std::shared_ptr<CollectiveCounters>& counters : collectives_) {
+    for (int i = 0; i < kCollectives; ++i) {
+      const CollectiveCounters::Counters& one =
+          counters->of_collective_[static_cast<std::size_t>(i)];
+      if (Value(one.calls) == 0) continue;
+      Operation& operation = total[std::string(NameOf(static_cast<Collective>(i)))];
+      operation.calls += Value(one.calls);
+      operation.bytes += Value(one.bytes);
+      operation.nanoseconds += Value(one.nanoseconds);
+      operation.errors += Value(one.errors);
+    }
+    read->bytes += Value(counters->read_);
+    read->resident += Value(counters->resident_);
+    read->single_copy += Value(counters->single_copy_);
+  }
+  return total;
 }
 
 StatisticsRegistry& StatisticsRegistry::Process() {
@@ -85,20 +137,15 @@ void StatisticsRegistry::SetRank(int rank) {
 
 std::string StatisticsRegistry::ToJson() {
   const std::lock_guard lock(mutex_);
-  std::uint64_t shared_memory_bytes = 0;
-  std::uint64_t resident_bytes = 0;
-  std::uint64_t single_copy_bytes = 0;
+  SharedMemoryBytes read;
   std::string groups;
   for (const auto& [name, group] : groups_) {
     const std::lock_guard group_lock(group->mutex_);
-    shared_memory_bytes += group->read_.bytes;
-    resident_bytes += group->read_.resident;
-    single_copy_bytes += group->read_.single_copy;
     std::string ranks;
     for (const std::int64_t rank : group->ranks_)
       ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
     std::string operations;
-    for (const auto& [operation, counters] : group->operations_)
+    for (const auto& [operation, counters] : group->Total(&read))
       operations += (operations.empty() ? "" : ",") + Quoted(operation) +
                     ":{\"calls\":" + std::to_string(counters.calls) +
                     ",\"bytes\":" + std::to_string(counters.bytes) +
@@ -108,9 +155,9 @@ std::string StatisticsRegistry::ToJson() {
               operations + "}}";
   }
   return "{\"version\":1,\"rank\":" + std::to_string(rank_) + ",\"groups\":{" + groups +
-         "},\"links\":{\"shm\":{\"bytes\":" + std::to_string(shared_memory_bytes) +
-         ",\"resident_bytes\":" + std::to_string(resident_bytes) +
-         ",\"single_copy_bytes\":" + std::to_string(single_copy_bytes) +
+         "},\"links\":{\"shm\":{\"bytes\":" + std::to_string(read.bytes) +
+         ",\"resident_bytes\":" + std::to_string(read.resident) +
+         ",\"single_copy_bytes\":" + std::to_string(read.single_copy) +
          "}},\"admission\":" + Admission::Process().ToJson() + "}";
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,25 +11,58 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/schedule/schedule.h"
 #include "common/clock.h"
 #include "common/status.h"
 
 namespace tidegate {
 
+/// Bytes read from peers of this node.
+struct SharedMemoryBytes {
+  std::uint64_t bytes = 0;
+  std::uint64_t resident = 0;     ///< Of these, from their tensors in shared memory.
+  std::uint64_t single_copy = 0;  ///< Of these, from those in the memory of their processes.
+};
+
+/// Counters of the collectives that one thread at a time finishes: to count takes no lock and no
+/// read-modify-write. Whoever reads meanwhile may find one counter raised and not yet the next.
+class CollectiveCounters {
+ public:
+  struct Finished {
+    std::uint64_t calls = 0;
+    std::uint64_t bytes = 0;
+    Nanoseconds duration{};
+    bool failed = false;
+    SharedMemoryBytes read = {};
+  };
+  /// Counts one finished operation, and what was read in it.
+  void Count(Collective collective, const Finished& finished);
+
+ private:
+  friend class GroupStatistics;
+  // All relaxed: they order nothing.
+  struct Counters {
+    std::atomic<std::uint64_t> calls{0};
+    std::atomic<std::uint64_t> bytes{0};
+    std::atomic<std::uint64_t> nanoseconds{0};
+    std::atomic<std::uint64_t> errors{0};
+  };
+  std::array<Counters, kCollectives> of_collective_;
+  std::atomic<std::uint64_t> read_{0};
+  std::atomic<std::uint64_t> resident_{0};
+  std::atomic<std::uint64_t> single_copy_{0};
+};
+
 /// Counters of one group. Thread-safe.
 class GroupStatistics {
  public:
-  /// Bytes read from peers of this node.
-  struct SharedMemory {
-    std::uint64_t bytes = 0;
-    std::uint64_t resident = 0;     ///< Of these, from their tensors in shared memory.
-    std::uint64_t single_copy = 0;  ///< Of these, from those in the memory of their processes.
-  };
-
-  /// Counts one finished operation, and what was read in it.
-  void Count(std::string_view operation, std::uint64_t calls, std::uint64_t bytes,
-             Nanoseconds duration, bool failed, const SharedMemory& read);
-  /// Counts bytes that an operation still to finish has read.
+  /// Counters to add to the group's for as long as they are held. What is given back is handed out
+  /// again, with what it has counted.
+  std::shared_ptr<CollectiveCounters> TakeCounters();
+  /// Counts one finished send or receive.
+  void CountTransfer(std::string_view operation, std::uint64_t bytes, Nanoseconds duration,
+                     bool failed);
+  /// Counts bytes that a transfer still to finish has read.
   void CountRead(std::uint64_t bytes);
 
  private:
@@ -38,10 +73,16 @@ class GroupStatistics {
     std::uint64_t nanoseconds = 0;
     std::uint64_t errors = 0;
   };
+  using Operations = std::map<std::string, Operation, std::less<>>;
+
+  /// Everything counted so far, by name. REQUIRES: mutex_ is held.
+  Operations Total(SharedMemoryBytes* read) const;
+
   std::mutex mutex_;
   std::vector<std::int64_t> ranks_;  // Guarded, as the rest.
-  std::map<std::string, Operation, std::less<>> operations_;
-  SharedMemory read_;
+  Operations transfers_;
+  std::uint64_t transfer_bytes_read_ = 0;
+  std::vector<std::shared_ptr<CollectiveCounters>> collectives_;
 };
 
 /// The statistics of every group the process ever had, by name; a name used again goes on counting.
