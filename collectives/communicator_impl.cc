@@ -65,13 +65,13 @@ Status CommunicatorImpl::Usable() const {
 }
 
 /// Joins the group if need be. On success `lock` holds submit_mutex_.
-Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::Enter(
-    TimePoint deadline, std::unique_lock<std::mutex>* lock) {
+Status CommunicatorImpl::Enter(TimePoint deadline, std::unique_lock<std::mutex>* lock,
+                               std::shared_ptr<Attached>* group) {
   // Its locks may have been held by another thread when the process was forked.
   if (generation_ != ForkGeneration()) return Usable();
   *lock = std::unique_lock(submit_mutex_);
-  std::shared_ptr<Attached> group = ready_;
-  if (group == nullptr) {
+  *group = ready_;
+  if (*group == nullptr) {
     lock->unlock();
     TIDEGATE_RETURN_IF_ERROR(Usable());
     Result<std::shared_ptr<Attached>> joined = EnsureAttached(deadline);
@@ -79,14 +79,14 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::Enter(
     lock->lock();
     // It may have been shut down meanwhile, under this lock.
     TIDEGATE_RETURN_IF_ERROR(Usable());
-    group = ready_ = std::move(joined).value();
+    *group = ready_ = std::move(joined).value();
   }
-  for (const Lane& lane : group->lanes)
+  for (const Lane& lane : (*group)->lanes)
     if (lane.TakenByThisThread())
       return Status(StatusCode::kAborted,
                     "called from a signal handler that interrupts another operation of the same "
                     "group on the same thread; set a flag there and act on it later");
-  return group;
+  return Status();
 }
 
 std::shared_ptr<CommunicatorImpl::Attached> CommunicatorImpl::attached() const {
@@ -185,17 +185,20 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
       return FailedOperation(name, sequence(), checked);
     }
   }
-  auto task = MakeRecycled<Task>();
-  task->begun = SteadyClock().Now();
-  task->deadline = DeadlineAfter(task->begun, TimeoutFor(options));
-  task->requests = std::move(requests);
+  // Only what may have to queue is shared with another thread.
+  std::shared_ptr<Task> queued = options.async ? MakeRecycled<Task>() : nullptr;
+  Task own;
+  Task& task = options.async ? *queued : own;
+  task.begun = SteadyClock().Now();
+  task.deadline = DeadlineAfter(task.begun, TimeoutFor(options));
+  task.requests = std::move(requests);
+  std::shared_ptr<Attached> group;
   std::unique_lock<std::mutex> lock;
-  const Result<std::shared_ptr<Attached>> entered = Enter(task->deadline, &lock);
-  if (!entered.ok()) return FailedOperation(name, sequence() + 1, entered.status());
-  Attached& group = *entered.value();
+  if (Status entered = Enter(task.deadline, &lock, &group); !entered.ok())
+    return FailedOperation(name, sequence() + 1, entered);
   InlineVector<const Schedule*, 1> schedules;
-  for (const CollectiveRequest& request : task->requests) {
-    const Result<const Schedule*> schedule = group.plans.For(request);
+  for (const CollectiveRequest& request : task.requests) {
+    const Result<const Schedule*> schedule = group->plans.For(request);
     if (!schedule.ok()) {
       // Ranks that have a plan wait for this one.
       lock.unlock();
@@ -205,25 +208,26 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
     schedules.push_back(schedule.value());
   }
   for (std::size_t i = 0; i < schedules.size(); ++i)
-    task->calls.push_back(Prepare(task->requests[i], *schedules[i], ++sequence_,
-                                  group.context.transport().stage_bytes(),
-                                  group.context.plans().paths));
-  BindTogether(task->calls);
-  task->operation = MakeRecycled<Operation>(name, task->calls.front().fingerprint.sequence);
+    task.calls.push_back(Prepare(task.requests[i], *schedules[i], RaiseSequence(),
+                                 group->context.transport().stage_bytes(),
+                                 group->context.plans().paths));
+  BindTogether(task.calls);
+  task.operation = MakeRecycled<Operation>(name, task.calls.front().fingerprint.sequence);
   const auto number = static_cast<std::size_t>(LaneOf(collective));
-  Lane& lane = group.lanes[number];
-  Lane& other = group.lanes[1 - number];
-  AddDependencies(other, task.get());
-  if (!options.async && lane.Take(*task)) {
+  Lane& lane = group->lanes[number];
+  Lane& other = group->lanes[1 - number];
+  AddDependencies(other, &task);
+  if (!options.async && lane.Take(task)) {
     lock.unlock();
     // An operation of the other lane may have waited for this one's buffers.
-    const bool queued = lane.Run(*task);
-    if (queued || !other.Idle()) ProcessRuntime::Get().engine()->Notify(shared_from_this());
-    return std::move(task->operation);
+    const bool others_queued = lane.Run(task);
+    if (others_queued || !other.Idle()) ProcessRuntime::Get().engine()->Notify(shared_from_this());
+    return std::move(task.operation);
   }
-  std::shared_ptr<Operation> operation = task->operation;
+  if (queued == nullptr) queued = MakeRecycled<Task>(std::move(own));
+  std::shared_ptr<Operation> operation = queued->operation;
   operation->Hold(std::move(options.keepalive), weak_from_this());
-  lane.Queue(std::move(task));
+  lane.Queue(std::move(queued));
   lock.unlock();
   ProcessRuntime::Get().engine()->Notify(shared_from_this());
   if (!options.async) static_cast<void>(operation->Wait(Nanoseconds(0)));
@@ -238,13 +242,13 @@ void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) 
   PreparedCall call;
   call.fingerprint.collective = collective;
   {
+    std::shared_ptr<Attached> group;
     std::unique_lock<std::mutex> lock;
-    const Result<std::shared_ptr<Attached>> entered = Enter(task->deadline, &lock);
-    if (!entered.ok()) return;
-    call.fingerprint.sequence = ++sequence_;
+    if (!Enter(task->deadline, &lock, &group).ok()) return;
+    call.fingerprint.sequence = RaiseSequence();
+    task->operation = MakeRecycled<Operation>(NameOf(collective), call.fingerprint.sequence);
     task->calls.push_back(std::move(call));
-    task->operation = MakeRecycled<Operation>(NameOf(collective), sequence_);
-    entered.value()->lanes[static_cast<std::size_t>(LaneOf(collective))].Queue(std::move(task));
+    group->lanes[static_cast<std::size_t>(LaneOf(collective))].Queue(std::move(task));
   }
   if (LogEnabled(LogLevel::kInfo))
     Log(LogLevel::kInfo, "refused " + std::string(NameOf(collective)) + " in group " +
@@ -285,19 +289,19 @@ std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block da
   transfer.tag = tag;
   std::shared_ptr<Operation> operation;
   {
+    std::shared_ptr<Attached> group;
     std::unique_lock<std::mutex> lock;
-    const Result<std::shared_ptr<Attached>> entered = Enter(transfer.deadline, &lock);
-    if (!entered.ok()) return FailedOperation(name, transfer_sequence_ + 1, entered.status());
+    if (Status entered = Enter(transfer.deadline, &lock, &group); !entered.ok())
+      return FailedOperation(name, transfer_sequence_ + 1, entered);
     operation = MakeRecycled<Operation>(name, ++transfer_sequence_);
     operation->Hold(options.keepalive, weak_from_this());
     transfer.operation = operation;
     std::erase_if(transfers_, [](const auto& earlier) { return earlier->done(); });
     transfers_.push_back(operation);
-    PointToPoint& point_to_point = entered.value()->point_to_point;
     if (sends) {
-      point_to_point.PostSend(std::move(transfer));
+      group->point_to_point.PostSend(std::move(transfer));
     } else {
-      point_to_point.PostReceive(std::move(transfer));
+      group->point_to_point.PostReceive(std::move(transfer));
     }
   }
   ProcessRuntime::Get().engine()->Notify(shared_from_this());
@@ -413,6 +417,13 @@ bool CommunicatorImpl::HasPeerLeft() const {
 }
 
 std::uint64_t CommunicatorImpl::sequence() const { return sequence_; }
+
+/// REQUIRES: submit_mutex_ is held.
+std::uint64_t CommunicatorImpl::RaiseSequence() {
+  const std::uint64_t next = sequence_.load(std::memory_order_relaxed) + 1;
+  sequence_.store(next, std::memory_order_relaxed);
+  return next;
+}
 
 void CommunicatorImpl::set_timeout(Nanoseconds timeout) { timeout_ns_ = timeout.count(); }
 

@@ -79,7 +79,9 @@ class CommunicatorImpl final : public Communicator,
   Result<std::shared_ptr<Attached>> FinishAttaching(Result<Attachment> attachment);
   std::shared_ptr<Attached> attached() const;
   Status Usable() const;
-  Result<std::shared_ptr<Attached>> Enter(TimePoint deadline, std::unique_lock<std::mutex>* lock);
+  Status Enter(TimePoint deadline, std::unique_lock<std::mutex>* lock,
+               std::shared_ptr<Attached>* group);
+  std::uint64_t RaiseSequence();
   void Drain(Attached& group);
   std::shared_ptr<Operation> FailedOperation(std::string_view name, std::uint64_t sequence,
                                              const Status& status);
@@ -93,7 +95,7 @@ class CommunicatorImpl final : public Communicator,
   const std::uint64_t generation_;
   const std::shared_ptr<GroupStatistics> statistics_;
   std::atomic<std::int64_t> timeout_ns_;
-  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> sequence_{0};  ///< Raised under submit_mutex_.
   std::atomic<bool> warned_of_full_heap_{false};
 
   const Membership membership_;

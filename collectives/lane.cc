@@ -33,11 +33,12 @@ Lane::Lane(GroupContext& context, int number, const Clock& clock)
       pace_(context.admission(), clock) {}
 
 bool Lane::Take(Task& task) {
-  const std::lock_guard lock(mutex_);
-  if (taken_ != nullptr || !queue_.empty() || !Ready(task)) return false;
-  taken_ = &task;
+  // Pairs with the release of who finished the last one, and drove until then.
+  if (unfinished_.load(std::memory_order_acquire) != 0 || !Ready(task)) return false;
   taken_by_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  unfinished_.fetch_add(1, std::memory_order_seq_cst);
+  taken_.store(&task, std::memory_order_release);
+  // What has been taken waits for nothing: nobody needs to find it for its sake (see Idle).
+  unfinished_.store(1, std::memory_order_release);
   return true;
 }
 
@@ -87,10 +88,11 @@ bool Lane::Run(Task& task) {
   Count(task, outcome);
   task.operation->CompleteUnseen(std::move(outcome));
   const std::lock_guard lock(mutex_);
-  taken_ = nullptr;
+  taken_.store(nullptr, std::memory_order_relaxed);
   taken_by_.store({}, std::memory_order_relaxed);
-  unfinished_.fetch_sub(1, std::memory_order_seq_cst);
-  return !queue_.empty();
+  const bool queued = !queue_.empty();
+  unfinished_.store(unfinished_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  return queued;
 }
 
 DriveResult Lane::Drive(FinishedOperations* finished) {
@@ -99,7 +101,7 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
     std::shared_ptr<Task> task;
     {
       const std::lock_guard lock(mutex_);
-      if (taken_ != nullptr || queue_.empty()) return result;
+      if (taken_.load(std::memory_order_acquire) != nullptr || queue_.empty()) return result;
       task = queue_.front();
     }
     Status outcome;
@@ -138,8 +140,9 @@ void Lane::CollectUnfinished(const Requests* requests,
     return false;
   };
   const std::lock_guard lock(mutex_);
-  if (taken_ != nullptr && !TakenByThisThread() && touches(*taken_))
-    operations->push_back(taken_->operation);
+  const Task* const taken = taken_.load(std::memory_order_acquire);
+  if (taken != nullptr && !TakenByThisThread() && touches(*taken))
+    operations->push_back(taken->operation);
   for (const std::shared_ptr<Task>& task : queue_)
     if (touches(*task)) operations->push_back(task->operation);
 }

@@ -55,7 +55,8 @@ class Lane {
   Lane(GroupContext& context, int number, const Clock& clock);
 
   /// Takes `task` for the calling thread, which must then call Run, if nothing is ahead of it.
-  /// Nobody else may hold or be given its operation before that is done.
+  /// Nobody else may hold or be given its operation before that is done. REQUIRES, as Queue: no
+  /// other thread calls either at the same time.
   bool Take(Task& task);
   /// Queues `task` for Drive.
   void Queue(std::shared_ptr<Task> task);
@@ -70,9 +71,9 @@ class Lane {
   /// the one that this very thread is running, if any.
   void CollectUnfinished(const Requests* requests,
                          std::vector<std::shared_ptr<Operation>>* operations);
-  /// Nothing is queued or being run. Sequentially consistent with Operation::done(): who completes
-  /// an operation of the other lane and then finds this one idle need not wake its driver, which
-  /// looks at what it waits for after it was queued here.
+  /// Nothing is queued or being run. Of what is queued sequentially consistent with
+  /// Operation::done(): who completes an operation of the other lane and then finds this one idle
+  /// need not wake its driver, which looks at what it waits for after it was queued here.
   bool Idle() const { return unfinished_.load(std::memory_order_seq_cst) == 0; }
   /// True on a thread that is in the middle of Run: in a signal handler.
   bool TakenByThisThread() const {
@@ -101,11 +102,13 @@ class Lane {
   LanePace pace_;
   TimePoint unexplained_since_ = kNoDeadline;  ///< See Disagreement; kNoDeadline: nothing is.
 
+  // Take needs no lock: where nothing is unfinished nobody but its caller writes to any of these.
   std::mutex mutex_;
-  std::atomic<std::thread::id> taken_by_{};  // Written under mutex_: who runs taken_.
-  Task* taken_ = nullptr;                    // Guarded: being run by its caller, who keeps it.
+  std::atomic<std::thread::id> taken_by_{};  ///< Who runs taken_.
+  /// Being run by its caller, who keeps it until it is cleared, under mutex_.
+  std::atomic<Task*> taken_{nullptr};
   std::deque<std::shared_ptr<Task>> queue_;  // Guarded.
-  std::atomic<int> unfinished_{0};           // Written under mutex_: tasks taken or queued.
+  std::atomic<int> unfinished_{0};           ///< Tasks taken or queued; lowered under mutex_.
 };
 
 }  // namespace tidegate
