@@ -23,7 +23,7 @@ CommunicatorImpl::Attached::Attached(std::string name, Attachment attachment,
     : context(std::move(name), std::move(attachment), std::move(statistics)),
       lanes{Lane(context, 0, SteadyClock()), Lane(context, 1, SteadyClock())},
       point_to_point(context, SteadyClock()),
-      plans(context.plans(), context.rank()) {
+      calls(context.plans(), context.rank(), context.transport().stage_bytes()) {
   static_assert(kLanes == 2);
 }
 
@@ -196,23 +196,15 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   std::unique_lock<std::mutex> lock;
   if (Status entered = Enter(task.deadline, &lock, &group); !entered.ok())
     return FailedOperation(name, sequence() + 1, entered);
-  InlineVector<const Schedule*, 1> schedules;
-  for (const CollectiveRequest& request : task.requests) {
-    const Result<const Schedule*> schedule = group->plans.For(request);
-    if (!schedule.ok()) {
-      // Ranks that have a plan wait for this one.
-      lock.unlock();
-      Refuse(collective, schedule.status().message());
-      return FailedOperation(name, sequence(), schedule.status());
-    }
-    schedules.push_back(schedule.value());
+  const std::uint64_t first = sequence() + 1;
+  if (Status made = group->calls.Make(task.requests, first, &task.calls); !made.ok()) {
+    // Ranks that have a plan wait for this one.
+    lock.unlock();
+    Refuse(collective, made.message());
+    return FailedOperation(name, sequence(), made);
   }
-  for (std::size_t i = 0; i < schedules.size(); ++i)
-    task.calls.push_back(Prepare(task.requests[i], *schedules[i], RaiseSequence(),
-                                 group->context.transport().stage_bytes(),
-                                 group->context.plans().paths));
-  BindTogether(task.calls);
-  task.operation = MakeRecycled<Operation>(name, task.calls.front().fingerprint.sequence);
+  sequence_.store(first - 1 + task.calls.size(), std::memory_order_relaxed);
+  task.operation = MakeRecycled<Operation>(name, first);
   const auto number = static_cast<std::size_t>(LaneOf(collective));
   Lane& lane = group->lanes[number];
   Lane& other = group->lanes[1 - number];
@@ -245,7 +237,8 @@ void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) 
     std::shared_ptr<Attached> group;
     std::unique_lock<std::mutex> lock;
     if (!Enter(task->deadline, &lock, &group).ok()) return;
-    call.fingerprint.sequence = RaiseSequence();
+    call.fingerprint.sequence = sequence() + 1;
+    sequence_.store(call.fingerprint.sequence, std::memory_order_relaxed);
     task->operation = MakeRecycled<Operation>(NameOf(collective), call.fingerprint.sequence);
     task->calls.push_back(std::move(call));
     group->lanes[static_cast<std::size_t>(LaneOf(collective))].Queue(std::move(task));
@@ -417,13 +410,6 @@ bool CommunicatorImpl::HasPeerLeft() const {
 }
 
 std::uint64_t CommunicatorImpl::sequence() const { return sequence_; }
-
-/// REQUIRES: submit_mutex_ is held.
-std::uint64_t CommunicatorImpl::RaiseSequence() {
-  const std::uint64_t next = sequence_.load(std::memory_order_relaxed) + 1;
-  sequence_.store(next, std::memory_order_relaxed);
-  return next;
-}
 
 void CommunicatorImpl::set_timeout(Nanoseconds timeout) { timeout_ns_ = timeout.count(); }
 

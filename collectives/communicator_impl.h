@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/call_book.h"
 #include "collectives/communicator.h"
 #include "collectives/group_context.h"
 #include "collectives/lane.h"
-#include "collectives/plan_book.h"
 #include "collectives/point_to_point.h"
 #include "collectives/progress_engine.h"
 #include "collectives/statistics.h"
@@ -70,7 +70,7 @@ class CommunicatorImpl final : public Communicator,
     GroupContext context;
     std::array<Lane, kLanes> lanes;
     PointToPoint point_to_point;
-    PlanBook plans;  ///< Guarded by submit_mutex_.
+    CallBook calls;  ///< Guarded by submit_mutex_.
   };
 
   CommunicatorImpl(CommunicatorOptions options, Membership membership);
@@ -81,7 +81,6 @@ class CommunicatorImpl final : public Communicator,
   Status Usable() const;
   Status Enter(TimePoint deadline, std::unique_lock<std::mutex>* lock,
                std::shared_ptr<Attached>* group);
-  std::uint64_t RaiseSequence();
   void Drain(Attached& group);
   std::shared_ptr<Operation> FailedOperation(std::string_view name, std::uint64_t sequence,
                                              const Status& status);

@@ -1,6 +1,7 @@
 #include "collectives/prepared_call.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <new>
@@ -87,23 +88,39 @@ Shape ShapeOf(const CollectiveRequest& request, int rank, int ranks) {
   return {0, 0};
 }
 
-Blocks CutIntoParts(const Block& tensor, int parts) {
+/// Bytes of all parts of a tensor but the last ones.
+std::size_t PartBytes(std::size_t bytes, std::size_t parts) {
+  const std::size_t even = (bytes + parts - 1) / parts;
+  return (even + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+/// Puts the blocks as the schedule wants them into `wanted`, which is empty.
+void CutIntoParts(const Blocks& blocks, int parts, Blocks* wanted) {
+  if (parts == 1 || blocks.size() != 1) {
+    *wanted = blocks;
+    return;
+  }
   const auto count = static_cast<std::size_t>(parts);
-  const std::size_t even = (tensor.bytes + count - 1) / count;
-  const std::size_t part = (even + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
-  Blocks blocks;
-  blocks.reserve(count);
+  const Block& tensor = blocks.front();
+  const std::size_t part = PartBytes(tensor.bytes, count);
+  wanted->reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t begin = std::min(i * part, tensor.bytes);
     const std::size_t end = std::min(begin + part, tensor.bytes);
-    blocks.push_back({tensor.data + begin, end - begin});
+    wanted->push_back({tensor.data + begin, end - begin});
   }
-  return blocks;
 }
 
-/// The blocks as the schedule wants them.
-Blocks BlocksFor(const Blocks& blocks, int parts) {
-  return parts == 1 || blocks.size() != 1 ? blocks : CutIntoParts(blocks.front(), parts);
+/// Of the longest of them.
+std::size_t LongestPart(const Blocks& blocks, int parts) {
+  const std::size_t longest = LongestBytes(blocks);
+  if (parts == 1 || blocks.size() != 1) return longest;
+  return std::min(longest, PartBytes(longest, static_cast<std::size_t>(parts)));
+}
+
+bool AreAsLong(const Blocks& a, const Blocks& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Block& x, const Block& y) { return x.bytes == y.bytes; });
 }
 
 }  // namespace
@@ -184,13 +201,20 @@ Status CheckRequest(const CollectiveRequest& request, int rank, int ranks) {
   return Status();
 }
 
-PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
-                     std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths) {
-  PreparedCall call;
+bool HaveSameShape(const CollectiveRequest& a, const CollectiveRequest& b) {
+  // Of factors all bits: 0 and -0 are equal and not the same.
+  return a.collective == b.collective && a.dtype == b.dtype && a.reduce_op == b.reduce_op &&
+         std::bit_cast<std::uint64_t>(a.factor) == std::bit_cast<std::uint64_t>(b.factor) &&
+         a.root == b.root && a.copy_inputs == b.copy_inputs && a.even == b.even &&
+         a.input_memory == b.input_memory && AreAsLong(a.inputs, b.inputs) &&
+         AreAsLong(a.outputs, b.outputs);
+}
+
+CallTraits TraitsOf(const CollectiveRequest& request, const Schedule& schedule,
+                    std::size_t stage_bytes, const DataPaths& paths) {
+  CallTraits call;
   call.schedule = &schedule;
   call.element_bytes = SizeOf(request.dtype);
-  call.inputs = BlocksFor(request.inputs, schedule.parts);
-  call.outputs = BlocksFor(request.outputs, schedule.parts);
   call.output_bytes =
       TotalBytes(request.collective == Collective::kReduceScatter || request.outputs.empty()
                      ? request.inputs
@@ -204,7 +228,6 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
       MayCopyOnce(request.collective, call.output_bytes, paths.crowded_single_copy_bytes);
 
   Fingerprint& fingerprint = call.fingerprint;
-  fingerprint.sequence = sequence;
   fingerprint.plan = static_cast<std::uint32_t>(HashText(schedule.name));
   fingerprint.collective = request.collective;
   fingerprint.dtype = request.dtype;
@@ -228,9 +251,6 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
       break;
     case Collective::kAllToAll:
       // Ranks differ legally; each pair is compared instead.
-      call.splits.reserve(request.inputs.size() + request.outputs.size());
-      for (const Block& block : request.inputs) call.splits.push_back(block.bytes);
-      for (const Block& block : request.outputs) call.splits.push_back(block.bytes);
       break;
     default:
       fingerprint.elements = std::max(LongestBytes(request.inputs), LongestBytes(request.outputs)) /
@@ -239,10 +259,30 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   }
   // Only where every rank knows all blocks do all ranks come to the same answer here.
   if (request.collective != Collective::kAllToAll) {
-    const std::size_t longest = std::max(LongestBytes(call.inputs), LongestBytes(call.outputs));
+    const std::size_t longest = std::max(LongestPart(request.inputs, schedule.parts),
+                                         LongestPart(request.outputs, schedule.parts));
     call.wide_slots = longest * static_cast<std::size_t>(schedule.sub_slots) >=
                       kChunksInFlight * (stage_bytes / kStageSlots);
   }
+  return call;
+}
+
+void Prepare(const CollectiveRequest& request, const CallTraits& traits, std::uint64_t sequence,
+             PreparedCall* call) {
+  static_cast<CallTraits&>(*call) = traits;
+  call->fingerprint.sequence = sequence;
+  CutIntoParts(request.inputs, traits.schedule->parts, &call->inputs);
+  CutIntoParts(request.outputs, traits.schedule->parts, &call->outputs);
+  if (request.collective != Collective::kAllToAll) return;
+  call->splits.reserve(request.inputs.size() + request.outputs.size());
+  for (const Block& block : request.inputs) call->splits.push_back(block.bytes);
+  for (const Block& block : request.outputs) call->splits.push_back(block.bytes);
+}
+
+PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
+                     std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths) {
+  PreparedCall call;
+  Prepare(request, TraitsOf(request, schedule, stage_bytes, paths), sequence, &call);
   return call;
 }
 
@@ -251,6 +291,7 @@ Invocation Bind(const PreparedCall& call) {
           .inputs = call.inputs,
           .outputs = call.outputs,
           .fingerprint = call.fingerprint,
+          .shape = call.shape,
           .kernel = call.kernel,
           .partial_kernel = call.partial_kernel,
           .element_bytes = call.element_bytes,

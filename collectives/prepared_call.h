@@ -13,15 +13,13 @@
 
 namespace tidegate {
 
-/// A CollectiveRequest that has been checked and described, ready to be bound to a schedule.
-struct PreparedCall {
-  Blocks inputs;  ///< As the schedule sees them: cut into parts where it asks for it.
-  Blocks outputs;
-  Fingerprint fingerprint;
+/// What of a call follows from its shape: from all that its request says but where blocks lie.
+struct CallTraits {
+  Fingerprint fingerprint;  ///< But for its sequence.
+  std::uint64_t shape = 0;  ///< As Invocation's.
   ReduceKernel kernel = nullptr;
   ReduceKernel partial_kernel = nullptr;
   std::size_t element_bytes = 1;
-  InlineVector<std::uint64_t, 2 * kRanksInside> splits;
   bool wide_slots = false;
   std::size_t chunk_bytes = 0;
   bool streaming = false;
@@ -30,8 +28,15 @@ struct PreparedCall {
   InputMemory input_memory = InputMemory::kAny;
   const Schedule* schedule = nullptr;
   bool copy_inputs = false;
-  std::unique_ptr<std::byte[]> private_inputs;  ///< Owns what MakeInputsPrivate copied.
   std::size_t output_bytes = 0;  ///< What statistics count; of the input for reduce_scatter.
+};
+
+/// A CollectiveRequest that has been checked and described, ready to be bound to a schedule.
+struct PreparedCall : CallTraits {
+  Blocks inputs;  ///< As the schedule sees them: cut into parts where it asks for it.
+  Blocks outputs;
+  InlineVector<std::uint64_t, 2 * kRanksInside> splits;
+  std::unique_ptr<std::byte[]> private_inputs;  ///< Owns what MakeInputsPrivate copied.
 };
 
 /// Bytes by which an algorithm is chosen, as PlanRequest counts them: equal on all ranks that make
@@ -46,8 +51,20 @@ bool MayCopyOnce(Collective collective, std::size_t bytes, std::size_t most);
 /// kUnsupported with the offending values.
 Status CheckRequest(const CollectiveRequest& request, int rank, int ranks);
 
-/// Describes a checked request; `sequence` is the call's number in its group. `stage_bytes` decides
-/// how much of the stage it may use.
+/// Whether two requests differ in nothing but where their blocks lie.
+bool HaveSameShape(const CollectiveRequest& a, const CollectiveRequest& b);
+
+/// Describes a checked request, and all of its shape. `stage_bytes` decides how much of the stage
+/// the call may use.
+CallTraits TraitsOf(const CollectiveRequest& request, const Schedule& schedule,
+                    std::size_t stage_bytes, const DataPaths& paths);
+
+/// Makes `call`, which is empty, of a request of the shape that `traits` are of; `sequence` is its
+/// number in its group.
+void Prepare(const CollectiveRequest& request, const CallTraits& traits, std::uint64_t sequence,
+             PreparedCall* call);
+
+/// The same for a request of a shape that is not known.
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths);
 

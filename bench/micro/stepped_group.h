@@ -2,10 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.h"
-#include "collectives/calibration/data_paths.h"
+#include "collectives/call_book.h"
 #include "collectives/executor/execution.h"
 #include "collectives/executor/request.h"
 #include "collectives/prepared_call.h"
@@ -24,18 +25,22 @@ class SteppedGroup {
     const char* const name = collective == Collective::kBarrier ? "arrival" : "direct";
     const NamedAlgorithm* const algorithm = FindAlgorithm(collective, name);
     TIDEGATE_CHECK(algorithm != nullptr);
+    const PlanChoice choice{
+        .choose = [=](const PlanRequest&) -> Result<const Algorithm*> { return &algorithm->build; },
+        .placement = Placement::OneNode(ranks)};
     for (int rank = 0; rank < ranks; ++rank) {
-      schedules_.push_back(algorithm->build({.rank = rank, .ranks = ranks}));
+      books_.emplace_back(choice, rank, kStageBytes);
       executions_.emplace_back(group_.transport(rank), /*lane=*/0);
-      requests_.push_back(RequestFor(collective, rank, ranks, bytes));
+      requests_.push_back({RequestFor(collective, rank, ranks, bytes)});
     }
+    calls_.resize(requests_.size());
   }
 
   /// One call of every rank, from its request to its end.
   void RunOnce() {
     Prepare();
     for (std::size_t rank = 0; rank < executions_.size(); ++rank)
-      TIDEGATE_CHECK(executions_[rank].Start(Bind(calls_[rank])).ok());
+      TIDEGATE_CHECK(executions_[rank].Start(Bind(calls_[rank].front())).ok());
     running_.assign(executions_.size(), true);
     for (std::size_t left = executions_.size(); left != 0;) {
       for (std::size_t rank = 0; rank < executions_.size(); ++rank) {
@@ -49,12 +54,11 @@ class SteppedGroup {
   /// What RunOnce() does before a rank looks at another.
   void Prepare() {
     ++sequence_;
-    calls_.clear();
     for (std::size_t rank = 0; rank < requests_.size(); ++rank) {
       const int ranks = static_cast<int>(requests_.size());
-      TIDEGATE_CHECK(CheckRequest(requests_[rank], static_cast<int>(rank), ranks).ok());
-      calls_.push_back(tidegate::Prepare(requests_[rank], schedules_[rank], sequence_, kStageBytes,
-                                         DataPaths()));
+      TIDEGATE_CHECK(CheckRequest(requests_[rank].front(), static_cast<int>(rank), ranks).ok());
+      calls_[rank].clear();
+      TIDEGATE_CHECK(books_[rank].Make(requests_[rank], sequence_, &calls_[rank]).ok());
     }
   }
 
@@ -80,10 +84,10 @@ class SteppedGroup {
 
   LoopbackGroup group_;
   std::vector<std::vector<std::byte>> memory_;  ///< By rank.
-  std::vector<Schedule> schedules_;
+  std::deque<CallBook> books_;
   std::vector<Execution> executions_;
-  std::vector<CollectiveRequest> requests_;
-  std::vector<PreparedCall> calls_;
+  std::vector<Requests> requests_;
+  std::vector<InlineVector<PreparedCall, 1>> calls_;
   std::vector<bool> running_;  ///< By rank.
   std::uint64_t sequence_ = 0;
 };

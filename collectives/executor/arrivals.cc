@@ -31,19 +31,18 @@ void Execution::Refuse(const Fingerprint& fingerprint) {
 }
 
 bool Execution::CheckArrivals(Status* mismatch) {
-  while (arrival_cursor_ < transport_.ranks()) {
+  while (arrival_cursor_ < ranks_) {
     if (arrival_cursor_ != rank_) {
       if (!transport_.HasArrived(lane_, arrival_cursor_, index_)) return false;
       // Calls of different numbers never match; what to say about them takes a look at the other
       // lane, which FindDisagreement takes.
       const Fingerprint theirs = transport_.ArrivalOf(lane_, arrival_cursor_, index_);
       if (theirs.sequence != call_.fingerprint.sequence) return false;
-      *mismatch = CompareWith(arrival_cursor_, theirs);
-      if (!mismatch->ok()) return false;
+      if (!IsSameCall(arrival_cursor_, theirs, mismatch)) return false;
     }
     ++arrival_cursor_;
     ++progress_;
-    if (arrival_cursor_ == transport_.ranks() && !call_.splits.empty()) {
+    if (arrival_cursor_ == ranks_ && !call_.splits.empty()) {
       *mismatch = CompareSplits();
       if (!mismatch->ok()) return false;
     }
@@ -70,12 +69,17 @@ Status Execution::CompareSplit(int from, int to) const {
                     Describe(call_.fingerprint));
 }
 
-Status Execution::CompareWith(int peer, const Fingerprint& theirs) {
-  if (theirs.refused != 0 || !Matches(call_.fingerprint, theirs))
-    return DifferentCalls(peer, theirs, call_.fingerprint);
+/// Takes down what there is to know of a call that matches. False, with the reason, for any other.
+bool Execution::IsSameCall(int peer, const Fingerprint& theirs, Status* mismatch) {
+  if (theirs.refused != 0 || !Matches(call_.fingerprint, theirs)) {
+    *mismatch = DifferentCalls(peer, theirs, call_.fingerprint);
+    return false;
+  }
   factors_[static_cast<std::size_t>(peer)] = theirs.factor;
   ahead_[static_cast<std::size_t>(peer)] = theirs.ahead;
-  return NoteInputs(peer, theirs);
+  if (theirs.inputs_in == InputsIn::kStage) return true;
+  *mismatch = NoteInputs(peer, theirs);
+  return mismatch->ok();
 }
 
 Status Execution::DifferentCalls(int peer, const Fingerprint& theirs,

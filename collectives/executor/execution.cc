@@ -11,9 +11,6 @@
 namespace tidegate {
 namespace {
 
-constexpr std::size_t kChunkAlignment = 64;
-/// Bits of a progress word that count chunks; the operation's index is above them.
-constexpr int kChunkBits = 24;
 /// Of a call with no longer blocks, what goes into the own stage first is there before the arrival
 /// is announced, so that peers find it all at once: the cost of one hand-over instead of two.
 constexpr std::size_t kRidingBytes = 64 << 10;
@@ -38,47 +35,25 @@ Execution::Execution(Transport& transport, int lane)
     : transport_(transport),
       lane_(lane),
       rank_(transport.rank()),
-      inputs_of_(static_cast<std::size_t>(transport.ranks())),
-      factors_(static_cast<std::size_t>(transport.ranks()), 1.0),
-      ahead_(static_cast<std::size_t>(transport.ranks())) {}
+      ranks_(transport.ranks()),
+      slot_stride_(transport.stage_bytes() / kStageSlots),
+      inputs_of_(static_cast<std::size_t>(ranks_)),
+      factors_(static_cast<std::size_t>(ranks_), 1.0),
+      ahead_(static_cast<std::size_t>(ranks_)) {
+  for (int rank = 0; rank < ranks_; ++rank) stages_.push_back(transport.StageOf(lane, rank));
+}
 
 Status Execution::Start(const Invocation& invocation) {
   TIDEGATE_CHECK(!running_ && !refused_);
   call_ = invocation;
-  const Schedule& schedule = *call_.schedule;
-
-  if (schedule.Marks() > kMaxMarks)
-    return Status(StatusCode::kUnsupported,
-                  "algorithm " + schedule.name + " needs " + std::to_string(schedule.Marks()) +
-                      " progress words at " + std::to_string(schedule.ranks) +
-                      " ranks, there are " + std::to_string(kMaxMarks) +
-                      "; choose another with TIDEGATE_ALGO");
-  longest_ = 0;
-  for (const Block& block : call_.inputs) longest_ = std::max(longest_, block.bytes);
-  for (const Block& block : call_.outputs) longest_ = std::max(longest_, block.bytes);
-  if (schedule.even) TIDEGATE_RETURN_IF_ERROR(CheckEven());
-
-  const std::size_t slot_bytes = SlotStride() / (call_.wide_slots ? 1 : 2);
   // All ranks must come to the same. Whether they are crowded they agree on once all are there, as
   // at the end of any operation; how long an all_to_all is, which is what splits tell, they need
   // not.
   if (index_ > 0 && call_.splits.empty() && MaySingleCopy())
     call_.chunk_bytes = std::max(call_.chunk_bytes, kSingleCopyChunkBytes);
-  chunk_bytes_ =
-      std::min(slot_bytes / static_cast<std::size_t>(schedule.sub_slots), call_.chunk_bytes) /
-      kChunkAlignment * kChunkAlignment;
-  if (chunk_bytes_ == 0)
-    return Status(StatusCode::kUnsupported, "algorithm " + schedule.name + " cuts a slot of " +
-                                                std::to_string(slot_bytes) + " bytes into " +
-                                                std::to_string(schedule.sub_slots) +
-                                                " parts; raise TIDEGATE_STAGE_BYTES");
-  chunks_ = static_cast<std::int64_t>((longest_ + chunk_bytes_ - 1) / chunk_bytes_);
-  if (chunks_ >= (std::int64_t{1} << kChunkBits) - 1)
-    return Status(StatusCode::kUnsupported, "a block of " + std::to_string(longest_) +
-                                                " bytes needs " + std::to_string(chunks_) +
-                                                " chunks of " + std::to_string(chunk_bytes_) +
-                                                " bytes, too many; raise TIDEGATE_STAGE_BYTES");
-  TIDEGATE_RETURN_IF_ERROR(ReserveStage(longest_));
+  if (call_.shape == 0 || call_.shape != shape_ || call_.chunk_bytes != longest_chunk_)
+    TIDEGATE_RETURN_IF_ERROR(Measure());
+  TIDEGATE_RETURN_IF_ERROR(ReserveStage());
 
   ++index_;
   // A peer may still read what the previous operation left in a slot; having arrived at this one it
@@ -94,15 +69,8 @@ Status Execution::Start(const Invocation& invocation) {
   if (index_ == 1) arrivals_first_ = false;
 
   iteration_ = 0;
-  iterations_ = chunks_ == 0 ? 0 : (chunks_ - 1) * schedule.period + 1 + schedule.MaxLag();
-  extents_.clear();
-  for (const Step& step : schedule.steps) {
-    std::size_t longest = step.extent.block < 0 ? longest_ : 0;
-    for (int i = 0; step.extent.block >= 0 && i < step.extent.count; ++i)
-      longest = std::max(longest, BlockOf(step.extent, i).bytes);
-    extents_.push_back(longest);
-  }
   next_step_ = 0;
+  next_in_order_ = 0;
   arrival_cursor_ = 0;
   wait_cursor_ = 0;
   running_ = true;
@@ -117,47 +85,69 @@ Status Execution::Start(const Invocation& invocation) {
   return Status();
 }
 
+/// The step to run now, whose chunk is chunk_; null: all have been run.
+const Step* Execution::NextStep() {
+  const std::vector<Step>& steps = call_.schedule->steps;
+  if (chunks_ == 1) {
+    for (; next_in_order_ < order_.size(); ++next_in_order_) {
+      next_step_ = order_[next_in_order_];
+      const Step& step = steps[next_step_];
+      if (IsLeftOut(step)) continue;
+      iteration_ = step.lag;
+      chunk_ = 0;
+      return &step;
+    }
+    iteration_ = iterations_;
+    return nullptr;
+  }
+  for (; iteration_ < iterations_; ++iteration_, next_step_ = 0) {
+    for (; next_step_ < steps.size(); ++next_step_) {
+      const Step& step = steps[next_step_];
+      chunk_ = ChunkOf(step);
+      if (!IsLeftOut(step) && Exists(step, chunk_)) return &step;
+    }
+  }
+  return nullptr;
+}
+
+void Execution::StepDone() {
+  ++next_step_;
+  ++next_in_order_;
+  ++progress_;
+}
+
 /// Runs the first iteration as far as it needs no peer.
 void Execution::RunAhead() {
-  if (iterations_ == 0) return;
-  const std::vector<Step>& steps = call_.schedule->steps;
-  for (; next_step_ < steps.size(); ++next_step_) {
-    const Step& step = steps[next_step_];
-    const std::int64_t chunk = ChunkOf(step);
-    if (!Exists(step, chunk)) continue;
-    if (NeedsArrivals(step, chunk) || !RunStep(step, chunk)) return;
-    if (step.kind == StepKind::kSignal && chunk == 0 && step.mark < kAheadMarks)
-      call_.fingerprint.ahead |= static_cast<std::uint16_t>(1U << step.mark);
-    ++progress_;
+  while (const Step* const step = NextStep()) {
+    if (iteration_ > 0 || NeedsArrivals(*step, chunk_) || !RunStep(*step, chunk_)) return;
+    if (step->kind == StepKind::kSignal && chunk_ == 0 && step->mark < kAheadMarks)
+      call_.fingerprint.ahead |= static_cast<std::uint16_t>(1U << step->mark);
+    StepDone();
   }
 }
 
-Status Execution::CheckEven() const {
-  for (const std::span<const Block> blocks : {call_.inputs, call_.outputs})
-    for (const Block& block : blocks)
-      if (block.bytes != longest_)
-        return Status(StatusCode::kInvalidArgument,
-                      "algorithm " + call_.schedule->name + " is for blocks of one size; one has " +
-                          std::to_string(block.bytes) + " bytes, another " +
-                          std::to_string(longest_));
-  return Status();
-}
-
-Status Execution::ReserveStage(std::size_t longest) {
-  const auto sub_slots = static_cast<std::size_t>(call_.schedule->sub_slots);
-  const std::size_t key = sub_slots * 2 + (call_.wide_slots ? 1 : 0);
-  if (committed_.size() <= key) committed_.resize(key + 1, {});
-  const std::size_t used = std::min(longest, chunk_bytes_);
+/// For the operation after index_.
+Status Execution::ReserveStage() {
   // Only what this operation takes: many groups have few.
   for (std::int64_t chunk = 0; chunk < std::min(chunks_, SlotsOf(index_ + 1)); ++chunk) {
     const std::size_t slot = SlotOf(index_ + 1, chunk);
-    Committed& last = committed_[key][slot];
-    if (used <= last.bytes && (sub_slots == 1 || last.stride == chunk_bytes_)) continue;
-    for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
-      TIDEGATE_RETURN_IF_ERROR(
-          transport_.CommitStage(lane_, slot * SlotStride() + sub_slot * chunk_bytes_, used));
-    last = {used, chunk_bytes_};
+    if ((reserved_ >> slot & 1U) == 0) TIDEGATE_RETURN_IF_ERROR(ReserveSlot(slot));
+    reserved_ |= 1U << slot;
   }
+  return Status();
+}
+
+Status Execution::ReserveSlot(std::size_t slot) {
+  const auto sub_slots = static_cast<std::size_t>(call_.schedule->sub_slots);
+  const std::size_t key = sub_slots * 2 + (call_.wide_slots ? 1 : 0);
+  if (committed_.size() <= key) committed_.resize(key + 1, {});
+  const std::size_t used = std::min(longest_, chunk_bytes_);
+  Committed& last = committed_[key][slot];
+  if (used <= last.bytes && (sub_slots == 1 || last.stride == chunk_bytes_)) return Status();
+  for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
+    TIDEGATE_RETURN_IF_ERROR(
+        transport_.CommitStage(lane_, slot * slot_stride_ + sub_slot * chunk_bytes_, used));
+  last = {used, chunk_bytes_};
   return Status();
 }
 
@@ -176,32 +166,21 @@ void Execution::WakeIfPublished() {
 
 Result<Execution::Outcome> Execution::Continue(int max_steps) {
   Status mismatch;
-  if (arrivals_first_ && !CheckArrivals(&mismatch)) {
+  const auto blocked = [&]() -> Result<Outcome> {
     if (!mismatch.ok()) return mismatch;
     return Outcome::kBlocked;
-  }
-  const std::vector<Step>& steps = call_.schedule->steps;
-  for (; iteration_ < iterations_; ++iteration_, next_step_ = 0) {
-    for (; next_step_ < steps.size(); ++next_step_) {
-      const Step& step = steps[next_step_];
-      const std::int64_t chunk = ChunkOf(step);
-      if (!Exists(step, chunk)) continue;
-      if (NeedsArrivals(step, chunk) && !CheckArrivals(&mismatch)) {
-        if (!mismatch.ok()) return mismatch;
-        return Outcome::kBlocked;
-      }
-      if (max_steps-- == 0) return Outcome::kBlocked;
-      if (!RunStep(step, chunk)) {
-        if (!fetched_.ok()) return fetched_;
-        return Outcome::kBlocked;
-      }
-      ++progress_;
+  };
+  if (arrivals_first_ && !CheckArrivals(&mismatch)) return blocked();
+  while (const Step* const step = NextStep()) {
+    if (NeedsArrivals(*step, chunk_) && !CheckArrivals(&mismatch)) return blocked();
+    if (max_steps-- == 0) return Outcome::kBlocked;
+    if (!RunStep(*step, chunk_)) {
+      if (!fetched_.ok()) return fetched_;
+      return Outcome::kBlocked;
     }
+    StepDone();
   }
-  if (!CheckArrivals(&mismatch)) {
-    if (!mismatch.ok()) return mismatch;
-    return Outcome::kBlocked;
-  }
+  if (!CheckArrivals(&mismatch)) return blocked();
   if (!PeersAreDone()) return Outcome::kBlocked;
   running_ = false;
   return Outcome::kDone;
@@ -209,7 +188,7 @@ Result<Execution::Outcome> Execution::Continue(int max_steps) {
 
 /// Filling the own stage harms nobody, so it may run ahead of the peers; all else may not.
 bool Execution::NeedsArrivals(const Step& step, std::int64_t chunk) const {
-  if (arrival_cursor_ == transport_.ranks()) return false;
+  if (arrival_cursor_ == ranks_) return false;
   switch (step.kind) {
     case StepKind::kCopy:
       return step.dst.buffer != Buffer::kStage;
@@ -233,9 +212,12 @@ std::int64_t Execution::ChunkOf(const Step& step) const {
   return since % period == 0 ? since / period : -1;
 }
 
-/// Not where the chunk is beyond what the step is for, nor what fills a stage that nobody reads.
+/// What would fill a stage that nobody reads.
+bool Execution::IsLeftOut(const Step& step) const { return offers_inputs_ && step.staging; }
+
+/// Not where the chunk is beyond what the step, which is next_step_, is for.
 bool Execution::Exists(const Step& step, std::int64_t chunk) const {
-  if (chunk < 0 || (offers_inputs_ && step.staging)) return false;
+  if (chunk < 0) return false;
   const auto last = static_cast<std::size_t>(chunk + step.guard_offset);
   return last * chunk_bytes_ < extents_[next_step_];
 }
@@ -265,7 +247,7 @@ bool Execution::WaitSatisfied(const Step& step, std::int64_t chunk) {
   const std::int64_t target = chunk + step.wait_offset;
   if (target < 0) return true;
   if (step.peer != kAllPeers) return HasReached(step.peer, step.mark, target);
-  for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_)
+  for (; wait_cursor_ < ranks_; ++wait_cursor_)
     if (wait_cursor_ != rank_ && !HasReached(wait_cursor_, step.mark, target)) return false;
   wait_cursor_ = 0;
   return true;
@@ -348,7 +330,7 @@ bool Execution::Reduce(const Step& step, std::int64_t chunk) {
                                                           .source_count = step.operand_count,
                                                           .elements = bytes / call_.element_bytes,
                                                           .factors = terms_.data(),
-                                                          .divisor = transport_.ranks(),
+                                                          .divisor = ranks_,
                                                           .streaming = streaming && !in_place});
   }
   return true;
@@ -359,6 +341,11 @@ std::size_t Execution::LengthOf(const Slice& extent, int i, std::int64_t chunk) 
   const std::size_t offset = static_cast<std::size_t>(chunk) * chunk_bytes_;
   const std::size_t bytes = BlockOf(extent, i).bytes;
   return bytes <= offset ? 0 : std::min(chunk_bytes_, bytes - offset);
+}
+
+/// Where the input lies that `slice` stands for.
+Execution::PeerInput Execution::InputOf(const Slice& slice) const {
+  return slice.origin < 0 || !peer_offers_ ? PeerInput{} : OfferedInput(slice);
 }
 
 const Block& Execution::BlockOf(const Slice& slice, int i) const {
@@ -373,7 +360,7 @@ std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) con
     // NOLINTNEXTLINE(performance-no-int-to-ptr): what NoteInputs has made of a peer's word
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
            static_cast<std::size_t>(chunk) * chunk_bytes_;
-  return transport_.StageOf(lane_, slice.owner) + SlotOf(index_, chunk) * SlotStride() +
+  return stages_[static_cast<std::size_t>(slice.owner)] + SlotOf(index_, chunk) * slot_stride_ +
          static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
 }
 
@@ -388,9 +375,6 @@ std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
   return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) &
          static_cast<std::uint64_t>(SlotsOf(index) - 1);
 }
-
-/// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.
-std::size_t Execution::SlotStride() const { return transport_.stage_bytes() / kStageSlots; }
 
 std::uint64_t Execution::WordFor(std::int64_t chunk) const {
   return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;

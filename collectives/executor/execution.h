@@ -20,6 +20,10 @@ struct Invocation {
   std::span<const Block> inputs;   ///< The schedule's input blocks.
   std::span<const Block> outputs;  ///< The schedule's output blocks.
   Fingerprint fingerprint;
+  /// Calls of one Execution under the same number, other than 0, differ in where their blocks lie,
+  /// in what ranks compare of them and in their pace alone: what follows from the rest is worked
+  /// out once.
+  std::uint64_t shape = 0;
   ReduceKernel kernel = nullptr;  ///< Reducing collectives only.
   /// For steps whose result is not the end of it: kernel, but for AVG, whose division is the end.
   ReduceKernel partial_kernel = nullptr;
@@ -105,6 +109,9 @@ class Execution {
   std::uint64_t bytes_to_peers() const { return bytes_to_peers_; }
 
  private:
+  /// Bits of a progress word that count chunks; the operation's index is above them.
+  static constexpr int kChunkBits = 24;
+
   /// Where a peer's inputs, or one of them, can be read: in its region, so that `at` is an address
   /// here, in its process, or, as all that a slice says, in its stage.
   struct PeerInput {
@@ -113,13 +120,15 @@ class Execution {
   };
 
   bool CheckArrivals(Status* mismatch);
-  Status CompareWith(int peer, const Fingerprint& theirs);
+  bool IsSameCall(int peer, const Fingerprint& theirs, Status* mismatch);
   Status CompareSplits();
   Status CompareSplit(int from, int to) const;
   Status DifferentCalls(int peer, const Fingerprint& theirs, const Fingerprint& ours) const;
   bool CallInOtherLane(int rank, std::uint64_t sequence, Fingerprint* call) const;
   void RunAhead();
   Result<Outcome> Continue(int max_steps);
+  const Step* NextStep();
+  void StepDone();
   bool RunStep(const Step& step, std::int64_t chunk);
   void WakeIfPublished();
   bool WaitSatisfied(const Step& step, std::int64_t chunk);
@@ -132,12 +141,10 @@ class Execution {
   const Block& BlockOf(const Slice& slice, int i) const;
   static std::int64_t SlotsOf(std::uint64_t index);  ///< That operation `index` takes in turn.
   static std::size_t SlotOf(std::uint64_t index, std::int64_t chunk);
-  std::size_t SlotStride() const;
   std::uint64_t WordFor(std::int64_t chunk) const;
   PendingWait Pending() const;
   void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
   bool MaySingleCopy() const;
-  bool StagesInput() const;
   PeerInput PlaceOfInputs() const;
   bool InputsAreReadable() const;
   void OfferInputs();
@@ -145,6 +152,7 @@ class Execution {
   Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t most, std::uint64_t* mine) const;
   void NoteInputStarts();
   PeerInput InputOf(const Slice& slice) const;
+  PeerInput OfferedInput(const Slice& slice) const;
   bool Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
              std::size_t bytes);
   void CannotFetch(int owner, const Status& read);
@@ -152,13 +160,21 @@ class Execution {
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
   Status CheckEven() const;
-  Status ReserveStage(std::size_t longest);
+  Status Measure();
+  void PutInOrder();
+  Status ReserveStage();
+  Status ReserveSlot(std::size_t slot);
+  bool IsLeftOut(const Step& step) const;
   bool Exists(const Step& step, std::int64_t chunk) const;
   std::int64_t ChunkOf(const Step& step) const;
 
   Transport& transport_;
   const int lane_;
   const int rank_;
+  const int ranks_;
+  /// Slots lie at fixed places, whatever part of them an operation uses: reuse is tracked by slot.
+  const std::size_t slot_stride_;
+  std::vector<std::byte*> stages_;  ///< By rank.
 
   // Of the lane.
   std::uint64_t index_ = 0;
@@ -177,16 +193,26 @@ class Execution {
   std::uint64_t bytes_to_peers_ = 0;
   std::uint64_t progress_ = 0;
 
-  // Of the current operation.
-  Invocation call_;
+  // Of the shape of the current operation: see Measure.
+  std::uint64_t shape_ = 0;        ///< 0: has no number, or could not be measured.
+  std::size_t longest_chunk_ = 0;  ///< As wanted.
   std::size_t chunk_bytes_ = 0;
   std::int64_t chunks_ = 0;
   std::int64_t iterations_ = 0;
+  std::size_t longest_ = 0;
+  std::vector<std::size_t> extents_;  ///< By step: bytes of the longest block of its extent.
+  std::vector<std::uint32_t> order_;  ///< Of one chunk: the steps that run, by iteration.
+  bool stages_input_ = false;
+  unsigned reserved_ = 0;  ///< By bits: slots that are usable as far as it needs them.
+
+  // Of the current operation.
+  Invocation call_;
   std::int64_t iteration_ = 0;
   std::size_t next_step_ = 0;
-  std::size_t longest_ = 0;
-  int arrival_cursor_ = 0;  ///< Ranks below it have arrived and match.
-  int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
+  std::size_t next_in_order_ = 0;  ///< Where next_step_ stands in order_.
+  std::int64_t chunk_ = 0;         ///< Of the step that NextStep gave.
+  int arrival_cursor_ = 0;         ///< Ranks below it have arrived and match.
+  int wait_cursor_ = 0;            ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
   bool published_ = false;      ///< Something that peers may sleep for since the last Wake.
@@ -199,7 +225,6 @@ class Execution {
   int lost_ = -1;  ///< A peer whose memory cannot be read because its process ends.
   std::vector<PeerInput> inputs_of_;       ///< By rank: where a peer's inputs begin.
   std::vector<std::size_t> input_starts_;  ///< Of each block of a peer's inputs, and their end.
-  std::vector<std::size_t> extents_;       ///< By step: bytes of the longest block of its extent.
   std::vector<double> factors_;            ///< By rank, as the calls say.
   std::vector<std::uint16_t> ahead_;       ///< By rank: Fingerprint::ahead.
   std::vector<double> terms_;              ///< By operand of the step that runs.

@@ -23,14 +23,10 @@
 
 namespace tidegate {
 
-bool Execution::StagesInput() const {
-  return std::any_of(call_.schedule->steps.begin(), call_.schedule->steps.end(),
-                     [](const Step& step) { return step.staging && step.kind == StepKind::kCopy; });
-}
-
 /// Where peers are to read this rank's inputs: in its stage unless all lie one behind the other
 /// where they can be read, and would be.
 Execution::PeerInput Execution::PlaceOfInputs() const {
+  if (!stages_input_) return {};
   const std::byte* begin = nullptr;
   const std::byte* end = nullptr;
   for (const Block& block : call_.inputs) {
@@ -44,9 +40,9 @@ Execution::PeerInput Execution::PlaceOfInputs() const {
   const std::less<const std::byte*> before;
   if (!before(begin, region) && !before(region + transport_.region_bytes(), end)) {
     const auto offset = static_cast<std::uint64_t>(begin - region);
-    if (offset % call_.element_bytes == 0 && StagesInput()) return {InputsIn::kRegion, offset};
+    if (offset % call_.element_bytes == 0) return {InputsIn::kRegion, offset};
   }
-  if (MaySingleCopy() && transport_.PeersReadMemory() && StagesInput() && InputsAreReadable())
+  if (MaySingleCopy() && transport_.PeersReadMemory() && InputsAreReadable())
     return {InputsIn::kProcess, reinterpret_cast<std::uintptr_t>(begin)};
   return {};
 }
@@ -132,10 +128,9 @@ Result<std::uint64_t> Execution::ExtentOfInputs(int peer, std::uint64_t most,
   }
 }
 
-/// Takes down where `peer`, which made this very call, has its inputs. It is the peer's word:
-/// nothing outside of its region or of its process is ever read because of it.
+/// Takes down where `peer`, which made this very call, has its inputs outside of its stage. It is
+/// the peer's word: nothing outside of its region or of its process is ever read because of it.
 Status Execution::NoteInputs(int peer, const Fingerprint& theirs) {
-  if (theirs.inputs_in == InputsIn::kStage) return Status();
   if (!peer_offers_) NoteInputStarts();
   peer_offers_ = true;
   const bool in_process = theirs.inputs_in == InputsIn::kProcess;
@@ -163,9 +158,8 @@ Status Execution::NoteInputs(int peer, const Fingerprint& theirs) {
   return Status();
 }
 
-/// Where the input lies that `slice` stands for.
-Execution::PeerInput Execution::InputOf(const Slice& slice) const {
-  if (slice.origin < 0 || !peer_offers_) return {};
+/// InputOf where some peer offers its inputs and the slice stands for one.
+Execution::PeerInput Execution::OfferedInput(const Slice& slice) const {
   PeerInput input = inputs_of_[static_cast<std::size_t>(slice.owner)];
   switch (call_.schedule->collective) {
     case Collective::kAllGather:
@@ -240,7 +234,7 @@ bool Execution::PeersAreDone() {
   // A rank whose call has failed may have written to its inputs before they were read here.
   if (peer_offers_ && transport_.failing()) return false;
   if (!offers_inputs_) return true;
-  for (; wait_cursor_ < transport_.ranks(); ++wait_cursor_) {
+  for (; wait_cursor_ < ranks_; ++wait_cursor_) {
     if (wait_cursor_ == rank_) continue;
     if (!transport_.HasReached(lane_, wait_cursor_, kDoneMark, WordFor(0))) return false;
     ++progress_;

@@ -95,8 +95,8 @@ class Transport {
 
   /// Bytes of stage that a rank has in a lane.
   virtual std::size_t stage_bytes() const = 0;
-  /// Stage of `owner` in `lane`; of a peer, this rank writes only the sub-slots that its schedule
-  /// puts bytes into.
+  /// Stage of `owner` in `lane`, always in one place; of a peer, this rank writes only the
+  /// sub-slots that its schedule puts bytes into.
   virtual std::byte* StageOf(int lane, int owner) = 0;
   /// Makes [offset, offset + bytes) of this rank's own stage usable; kResourceExhausted where the
   /// machine cannot provide it. Must precede the first use of a range; idempotent.

@@ -53,6 +53,24 @@ TEST_P(ExecutionTest, SequencesInRandomOrderReuseSlotsSafely) {
   }
 }
 
+TEST_P(ExecutionTest, CallsOfOneShapeInARowAreRightWhereverTheirMemoryLies) {
+  const int ranks = GetParam();
+  constexpr std::uint32_t kInARow = 5;
+  std::vector<CollectiveCase> cases;
+  for (CollectiveCase test_case : AllCases(ranks, kChunkElements, 1))
+    for (test_case.seed = 1; test_case.seed <= kInARow; ++test_case.seed)
+      cases.push_back(test_case);
+  const auto is_resident = [](std::size_t number, int rank) {
+    return (number + static_cast<std::size_t>(rank)) % 3 == 0;
+  };
+  const auto is_single_copy = [](std::size_t number, int rank) {
+    return (number + static_cast<std::size_t>(rank)) % 7 == 1;
+  };
+  Adversary adversary(ranks, 3, kStageBytes);
+  EXPECT_EQ(adversary.Run(cases, testing::AlgorithmTable::Default(), is_resident, is_single_copy),
+            "");
+}
+
 TEST_P(ExecutionTest, OneShotAndTwoShotAllReduceGiveEqualResults) {
   const int ranks = GetParam();
   testing::AlgorithmTable table;

@@ -62,7 +62,7 @@ class Adversary {
     }
     std::vector<std::size_t> next(static_cast<std::size_t>(ranks_), 0);
     std::vector<std::unique_ptr<PreparedCall>> running(next.size());
-    std::vector<std::unique_ptr<Schedule>> schedules(next.size());
+    std::vector<Latest> latest(next.size());
     std::size_t unfinished = next.size();
     for (std::uint64_t round = 0; unfinished > 0; ++round) {
       if (round > 20'000'000) return "no progress: a deadlock;" + DescribeWaits(next);
@@ -71,15 +71,21 @@ class Adversary {
       if (running[rank] == nullptr) {
         const CollectiveRequest request = memory[next[rank]].RequestFor(static_cast<int>(rank));
         const Algorithm* algorithm = table.Choose(request.collective, MessageBytes(request));
-        schedules[rank] =
-            std::make_unique<Schedule>((*algorithm)({.rank = static_cast<int>(rank),
-                                                     .ranks = ranks_,
-                                                     .root = std::max(request.root, 0),
-                                                     .placement = placement_}));
+        const bool copies_once = single_copy[next[rank]][rank];
+        Latest& known = latest[rank];
+        if (known.algorithm != algorithm || known.single_copy != copies_once ||
+            !HaveSameShape(known.request, request))
+          known = {request, algorithm, copies_once,
+                   std::make_unique<Schedule>((*algorithm)({.rank = static_cast<int>(rank),
+                                                            .ranks = ranks_,
+                                                            .root = std::max(request.root, 0),
+                                                            .placement = placement_})),
+                   ++shapes_};
         running[rank] =
-            std::make_unique<PreparedCall>(Prepare(request, *schedules[rank], next[rank] + 1,
+            std::make_unique<PreparedCall>(Prepare(request, *known.schedule, next[rank] + 1,
                                                    stage_bytes_, DataPaths{stage_bytes_, 1 << 30}));
-        running[rank]->single_copy = single_copy[next[rank]][rank];
+        running[rank]->single_copy = copies_once;
+        running[rank]->shape = known.shape;
         const Status started = executions_[rank].Start(Bind(*running[rank]));
         if (!started.ok()) return started.message();
       }
@@ -114,6 +120,15 @@ class Adversary {
   }
 
  private:
+  /// The latest call of a rank: the next one of its shape runs under its number.
+  struct Latest {
+    CollectiveRequest request;
+    const Algorithm* algorithm = nullptr;
+    bool single_copy = false;
+    std::unique_ptr<Schedule> schedule;
+    std::uint64_t shape = 0;
+  };
+
   /// `next`: by rank, the case that it runs.
   std::string DescribeWaits(const std::vector<std::size_t>& next) const {
     std::string text;
@@ -134,6 +149,7 @@ class Adversary {
   std::mt19937 random_;
   LoopbackGroup group_;
   std::vector<Execution> executions_;
+  std::uint64_t shapes_ = 0;
 };
 
 }  // namespace tidegate::testing

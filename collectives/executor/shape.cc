@@ -1,0 +1,86 @@
+// What of an Execution's calls follows from their shape: the schedule and the lengths of blocks.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "collectives/executor/execution.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::size_t kChunkAlignment = 64;
+
+}  // namespace
+
+/// Works out what follows from the schedule and the lengths of blocks and chunks.
+Status Execution::Measure() {
+  const Schedule& schedule = *call_.schedule;
+  shape_ = 0;  // Until all is known.
+  if (schedule.Marks() > kMaxMarks)
+    return Status(StatusCode::kUnsupported,
+                  "algorithm " + schedule.name + " needs " + std::to_string(schedule.Marks()) +
+                      " progress words at " + std::to_string(schedule.ranks) +
+                      " ranks, there are " + std::to_string(kMaxMarks) +
+                      "; choose another with TIDEGATE_ALGO");
+  longest_ = 0;
+  for (const Block& block : call_.inputs) longest_ = std::max(longest_, block.bytes);
+  for (const Block& block : call_.outputs) longest_ = std::max(longest_, block.bytes);
+  if (schedule.even) TIDEGATE_RETURN_IF_ERROR(CheckEven());
+
+  const std::size_t slot_bytes = slot_stride_ / (call_.wide_slots ? 1 : 2);
+  longest_chunk_ = call_.chunk_bytes;
+  chunk_bytes_ =
+      std::min(slot_bytes / static_cast<std::size_t>(schedule.sub_slots), longest_chunk_) /
+      kChunkAlignment * kChunkAlignment;
+  if (chunk_bytes_ == 0)
+    return Status(StatusCode::kUnsupported, "algorithm " + schedule.name + " cuts a slot of " +
+                                                std::to_string(slot_bytes) + " bytes into " +
+                                                std::to_string(schedule.sub_slots) +
+                                                " parts; raise TIDEGATE_STAGE_BYTES");
+  chunks_ = static_cast<std::int64_t>((longest_ + chunk_bytes_ - 1) / chunk_bytes_);
+  if (chunks_ >= (std::int64_t{1} << kChunkBits) - 1)
+    return Status(StatusCode::kUnsupported, "a block of " + std::to_string(longest_) +
+                                                " bytes needs " + std::to_string(chunks_) +
+                                                " chunks of " + std::to_string(chunk_bytes_) +
+                                                " bytes, too many; raise TIDEGATE_STAGE_BYTES");
+  iterations_ = chunks_ == 0 ? 0 : (chunks_ - 1) * schedule.period + 1 + schedule.MaxLag();
+  reserved_ = 0;
+  stages_input_ = false;
+  extents_.clear();
+  for (const Step& step : schedule.steps) {
+    std::size_t longest = step.extent.block < 0 ? longest_ : 0;
+    for (int i = 0; step.extent.block >= 0 && i < step.extent.count; ++i)
+      longest = std::max(longest, BlockOf(step.extent, i).bytes);
+    extents_.push_back(longest);
+    stages_input_ = stages_input_ || (step.staging && step.kind == StepKind::kCopy);
+  }
+  order_.clear();
+  if (chunks_ == 1) PutInOrder();
+  shape_ = call_.shape;
+  return Status();
+}
+
+/// With one chunk most iterations have nothing to do for most steps: each is run in the one
+/// iteration that it lags by, and looked at in no other.
+void Execution::PutInOrder() {
+  const std::vector<Step>& steps = call_.schedule->steps;
+  for (next_step_ = 0; next_step_ < steps.size(); ++next_step_)
+    if (Exists(steps[next_step_], 0)) order_.push_back(static_cast<std::uint32_t>(next_step_));
+  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair(steps[a].lag, a) < std::pair(steps[b].lag, b);
+  });
+}
+
+Status Execution::CheckEven() const {
+  for (const std::span<const Block> blocks : {call_.inputs, call_.outputs})
+    for (const Block& block : blocks)
+      if (block.bytes != longest_)
+        return Status(StatusCode::kInvalidArgument,
+                      "algorithm " + call_.schedule->name + " is for blocks of one size; one has " +
+                          std::to_string(block.bytes) + " bytes, another " +
+                          std::to_string(longest_));
+  return Status();
+}
+
+}  // namespace tidegate
