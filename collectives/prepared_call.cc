@@ -39,16 +39,25 @@ std::uint64_t LayoutHash(std::span<const Block> blocks) {
 
 Status Invalid(const std::string& message) { return Status(StatusCode::kInvalidArgument, message); }
 
-Status CheckCount(const char* what, std::span<const Block> blocks, int expected) {
-  if (blocks.size() == static_cast<std::size_t>(expected)) return Status();
+// What is wrong is put into words apart, so that what is right is checked in place.
+
+Status WrongCount(const char* what, std::size_t count, int expected) {
   return Invalid("needs " + std::to_string(expected) + " " + what + " tensors, got " +
-                 std::to_string(blocks.size()));
+                 std::to_string(count));
+}
+
+Status WrongLength(const char* what, std::size_t bytes, std::size_t expected) {
+  return Invalid(std::string(what) + " has " + std::to_string(bytes) + " bytes, expected " +
+                 std::to_string(expected));
+}
+
+Status CheckCount(const char* what, std::span<const Block> blocks, int expected) {
+  const bool right = blocks.size() == static_cast<std::size_t>(expected);
+  return right ? Status() : WrongCount(what, blocks.size(), expected);
 }
 
 Status CheckEqual(const char* what, std::size_t bytes, std::size_t expected) {
-  if (bytes == expected) return Status();
-  return Invalid(std::string(what) + " has " + std::to_string(bytes) + " bytes, expected " +
-                 std::to_string(expected));
+  return bytes == expected ? Status() : WrongLength(what, bytes, expected);
 }
 
 Status CheckAllEqual(const char* what, std::span<const Block> blocks) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -55,11 +56,16 @@ class InlineVector {
   void reserve(std::size_t capacity) {
     if (capacity > capacity_) MoveTo(std::max(capacity, 2 * capacity_));
   }
-  /// Not from an element of this very vector, which may move meanwhile.
+  /// Not from an element of this very vector, which may move meanwhile. Without arguments the
+  /// element is default-initialized: not zeroed first, as is most of what has such vectors inside.
   template <typename... Arguments>
   T& emplace_back(Arguments&&... arguments) {
     if (size_ == capacity_) MoveTo(2 * capacity_);
-    std::construct_at(data_ + size_, std::forward<Arguments>(arguments)...);
+    if constexpr (sizeof...(Arguments) == 0) {
+      new (static_cast<void*>(data_ + size_)) T;
+    } else {
+      std::construct_at(data_ + size_, std::forward<Arguments>(arguments)...);
+    }
     return data_[size_++];
   }
   void push_back(T element) { emplace_back(std::move(element)); }
@@ -73,7 +79,8 @@ class InlineVector {
   template <typename Elements>
   void Append(const Elements& elements) {
     reserve(elements.size());
-    for (const T& element : elements) emplace_back(element);
+    std::uninitialized_copy(elements.begin(), elements.end(), data_ + size_);
+    size_ += elements.size();
   }
 
   T* Inside() { return reinterpret_cast<T*>(inside_); }

@@ -49,6 +49,16 @@ class RecyclingAllocator {
     std::allocator<T>().deallocate(memory, count);
   }
 
+  /// Default-initialized: an object with room for more inside is not zeroed first.
+  template <typename U>
+  void construct(U* object) {
+    new (static_cast<void*>(object)) U;
+  }
+  template <typename U, typename... Arguments>
+  void construct(U* object, Arguments&&... arguments) {
+    std::construct_at(object, std::forward<Arguments>(arguments)...);
+  }
+
   template <typename Other>
   bool operator==(const RecyclingAllocator<Other>& /*other*/) const {
     return true;

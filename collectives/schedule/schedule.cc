@@ -6,7 +6,7 @@
 namespace tidegate {
 
 std::string_view NameOf(Collective collective) {
-  constexpr std::array<std::string_view, kCollectives> kNames = {
+  static constexpr std::array<std::string_view, kCollectives> kNames = {
       "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce",
       "gather",     "scatter",        "all_to_all", "barrier"};
   return kNames[static_cast<std::size_t>(collective)];
