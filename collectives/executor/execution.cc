@@ -31,6 +31,46 @@ constexpr std::uint64_t kFirstWithAllSlots = 8;
 
 }  // namespace
 
+// Asked for every chunk of every step.
+
+inline std::int64_t Execution::SlotsOf(std::uint64_t index) {
+  return index < kFirstWithAllSlots ? kChunksInFlight : kStageSlots;
+}
+
+inline std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
+  // Both numbers of slots are powers of two.
+  static_assert(std::has_single_bit(unsigned{kChunksInFlight}));
+  static_assert(std::has_single_bit(unsigned{kStageSlots}));
+  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) &
+         static_cast<std::uint64_t>(SlotsOf(index) - 1);
+}
+
+/// Below 0 where this iteration is none of the step's.
+inline std::int64_t Execution::ChunkOf(const Step& step) const {
+  const std::int64_t since = iteration_ - step.lag;
+  const int period = call_.schedule->period;
+  if (period == 1 || since < 0) return since;
+  return since % period == 0 ? since / period : -1;
+}
+
+/// 0 where block i of `extent` ends before the chunk.
+inline std::size_t Execution::LengthOf(const Slice& extent, int i, std::int64_t chunk) const {
+  const std::size_t offset = static_cast<std::size_t>(chunk) * chunk_bytes_;
+  const std::size_t bytes = BlockOf(extent, i).bytes;
+  return bytes <= offset ? 0 : std::min(chunk_bytes_, bytes - offset);
+}
+
+inline std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) const {
+  if (slice.buffer != Buffer::kStage)
+    return BlockOf(slice, i).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
+  if (const PeerInput input = InputOf(slice); input.in == InputsIn::kRegion)
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): what NoteInputs has made of a peer's word
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
+           static_cast<std::size_t>(chunk) * chunk_bytes_;
+  return stages_[static_cast<std::size_t>(slice.owner)] + SlotOf(index_, chunk) * slot_stride_ +
+         static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
+}
+
 Execution::Execution(Transport& transport, int lane)
     : transport_(transport),
       lane_(lane),
@@ -68,6 +108,8 @@ Status Execution::Start(const Invocation& invocation) {
   // The first operation has nothing before it.
   if (index_ == 1) arrivals_first_ = false;
 
+  step_ = nullptr;
+  chunk_ = 0;
   iteration_ = 0;
   next_step_ = 0;
   next_in_order_ = 0;
@@ -85,32 +127,29 @@ Status Execution::Start(const Invocation& invocation) {
   return Status();
 }
 
-/// The step to run now, whose chunk is chunk_; null: all have been run.
-const Step* Execution::NextStep() {
-  const std::vector<Step>& steps = call_.schedule->steps;
+/// Looks for the step to run now; false: all have been run.
+inline bool Execution::NextStep() {
   if (chunks_ == 1) {
     for (; next_in_order_ < order_.size(); ++next_in_order_) {
-      next_step_ = order_[next_in_order_];
-      const Step& step = steps[next_step_];
-      if (IsLeftOut(step)) continue;
-      iteration_ = step.lag;
-      chunk_ = 0;
-      return &step;
+      step_ = order_[next_in_order_];
+      if (!IsLeftOut(*step_)) return true;
     }
-    iteration_ = iterations_;
-    return nullptr;
+    step_ = nullptr;
+    return false;
   }
+  const std::vector<Step>& steps = call_.schedule->steps;
   for (; iteration_ < iterations_; ++iteration_, next_step_ = 0) {
     for (; next_step_ < steps.size(); ++next_step_) {
-      const Step& step = steps[next_step_];
-      chunk_ = ChunkOf(step);
-      if (!IsLeftOut(step) && Exists(step, chunk_)) return &step;
+      step_ = &steps[next_step_];
+      chunk_ = ChunkOf(*step_);
+      if (!IsLeftOut(*step_) && Exists(next_step_, chunk_)) return true;
     }
   }
-  return nullptr;
+  step_ = nullptr;
+  return false;
 }
 
-void Execution::StepDone() {
+inline void Execution::StepDone() {
   ++next_step_;
   ++next_in_order_;
   ++progress_;
@@ -118,10 +157,12 @@ void Execution::StepDone() {
 
 /// Runs the first iteration as far as it needs no peer.
 void Execution::RunAhead() {
-  while (const Step* const step = NextStep()) {
-    if (iteration_ > 0 || NeedsArrivals(*step, chunk_) || !RunStep(*step, chunk_)) return;
-    if (step->kind == StepKind::kSignal && chunk_ == 0 && step->mark < kAheadMarks)
-      call_.fingerprint.ahead |= static_cast<std::uint16_t>(1U << step->mark);
+  while (NextStep()) {
+    const Step& step = *step_;
+    const bool is_later = chunks_ == 1 ? step.lag > 0 : iteration_ > 0;
+    if (is_later || NeedsArrivals(step, chunk_) || !RunStep(step, chunk_)) return;
+    if (step.kind == StepKind::kSignal && chunk_ == 0 && step.mark < kAheadMarks)
+      call_.fingerprint.ahead |= static_cast<std::uint16_t>(1U << step.mark);
     StepDone();
   }
 }
@@ -171,10 +212,10 @@ Result<Execution::Outcome> Execution::Continue(int max_steps) {
     return Outcome::kBlocked;
   };
   if (arrivals_first_ && !CheckArrivals(&mismatch)) return blocked();
-  while (const Step* const step = NextStep()) {
-    if (NeedsArrivals(*step, chunk_) && !CheckArrivals(&mismatch)) return blocked();
+  while (NextStep()) {
+    if (NeedsArrivals(*step_, chunk_) && !CheckArrivals(&mismatch)) return blocked();
     if (max_steps-- == 0) return Outcome::kBlocked;
-    if (!RunStep(*step, chunk_)) {
+    if (!RunStep(*step_, chunk_)) {
       if (!fetched_.ok()) return fetched_;
       return Outcome::kBlocked;
     }
@@ -202,24 +243,6 @@ bool Execution::NeedsArrivals(const Step& step, std::int64_t chunk) const {
       return true;
   }
   return true;
-}
-
-/// Below 0 where this iteration is none of the step's.
-std::int64_t Execution::ChunkOf(const Step& step) const {
-  const std::int64_t since = iteration_ - step.lag;
-  const int period = call_.schedule->period;
-  if (period == 1 || since < 0) return since;
-  return since % period == 0 ? since / period : -1;
-}
-
-/// What would fill a stage that nobody reads.
-bool Execution::IsLeftOut(const Step& step) const { return offers_inputs_ && step.staging; }
-
-/// Not where the chunk is beyond what the step, which is next_step_, is for.
-bool Execution::Exists(const Step& step, std::int64_t chunk) const {
-  if (chunk < 0) return false;
-  const auto last = static_cast<std::size_t>(chunk + step.guard_offset);
-  return last * chunk_bytes_ < extents_[next_step_];
 }
 
 /// False: a peer must make progress first, or its memory cannot be read (fetched_).
@@ -334,50 +357,6 @@ bool Execution::Reduce(const Step& step, std::int64_t chunk) {
                                                           .streaming = streaming && !in_place});
   }
   return true;
-}
-
-/// 0 where block i of `extent` ends before the chunk.
-std::size_t Execution::LengthOf(const Slice& extent, int i, std::int64_t chunk) const {
-  const std::size_t offset = static_cast<std::size_t>(chunk) * chunk_bytes_;
-  const std::size_t bytes = BlockOf(extent, i).bytes;
-  return bytes <= offset ? 0 : std::min(chunk_bytes_, bytes - offset);
-}
-
-/// Where the input lies that `slice` stands for.
-Execution::PeerInput Execution::InputOf(const Slice& slice) const {
-  return slice.origin < 0 || !peer_offers_ ? PeerInput{} : OfferedInput(slice);
-}
-
-const Block& Execution::BlockOf(const Slice& slice, int i) const {
-  const auto block = static_cast<std::size_t>(slice.at(i));
-  return slice.buffer == Buffer::kInput ? call_.inputs[block] : call_.outputs[block];
-}
-
-std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chunk) const {
-  if (slice.buffer != Buffer::kStage)
-    return BlockOf(slice, i).data + static_cast<std::size_t>(chunk) * chunk_bytes_;
-  if (const PeerInput input = InputOf(slice); input.in == InputsIn::kRegion)
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): what NoteInputs has made of a peer's word
-    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
-           static_cast<std::size_t>(chunk) * chunk_bytes_;
-  return stages_[static_cast<std::size_t>(slice.owner)] + SlotOf(index_, chunk) * slot_stride_ +
-         static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
-}
-
-std::int64_t Execution::SlotsOf(std::uint64_t index) {
-  return index < kFirstWithAllSlots ? kChunksInFlight : kStageSlots;
-}
-
-std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
-  // Both numbers of slots are powers of two, and this is asked for every chunk of every step.
-  static_assert(std::has_single_bit(unsigned{kChunksInFlight}));
-  static_assert(std::has_single_bit(unsigned{kStageSlots}));
-  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) &
-         static_cast<std::uint64_t>(SlotsOf(index) - 1);
-}
-
-std::uint64_t Execution::WordFor(std::int64_t chunk) const {
-  return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;
 }
 
 }  // namespace tidegate

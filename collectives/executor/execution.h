@@ -127,7 +127,7 @@ class Execution {
   bool CallInOtherLane(int rank, std::uint64_t sequence, Fingerprint* call) const;
   void RunAhead();
   Result<Outcome> Continue(int max_steps);
-  const Step* NextStep();
+  bool NextStep();
   void StepDone();
   bool RunStep(const Step& step, std::int64_t chunk);
   void WakeIfPublished();
@@ -138,10 +138,15 @@ class Execution {
   bool Reduce(const Step& step, std::int64_t chunk);
   std::size_t LengthOf(const Slice& extent, int i, std::int64_t chunk) const;
   std::byte* Address(const Slice& slice, int i, std::int64_t chunk) const;
-  const Block& BlockOf(const Slice& slice, int i) const;
+  const Block& BlockOf(const Slice& slice, int i) const {
+    const auto block = static_cast<std::size_t>(slice.at(i));
+    return slice.buffer == Buffer::kInput ? call_.inputs[block] : call_.outputs[block];
+  }
   static std::int64_t SlotsOf(std::uint64_t index);  ///< That operation `index` takes in turn.
   static std::size_t SlotOf(std::uint64_t index, std::int64_t chunk);
-  std::uint64_t WordFor(std::int64_t chunk) const;
+  std::uint64_t WordFor(std::int64_t chunk) const {
+    return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;
+  }
   PendingWait Pending() const;
   void PeersAwaitedBy(int rank, const PendingWait& wait, std::vector<int>* peers) const;
   bool MaySingleCopy() const;
@@ -151,7 +156,10 @@ class Execution {
   Status NoteInputs(int peer, const Fingerprint& theirs);
   Result<std::uint64_t> ExtentOfInputs(int peer, std::uint64_t most, std::uint64_t* mine) const;
   void NoteInputStarts();
-  PeerInput InputOf(const Slice& slice) const;
+  /// Where the input lies that `slice` stands for.
+  PeerInput InputOf(const Slice& slice) const {
+    return slice.origin < 0 || !peer_offers_ ? PeerInput{} : OfferedInput(slice);
+  }
   PeerInput OfferedInput(const Slice& slice) const;
   bool Fetch(const Slice& slice, PeerInput input, std::int64_t chunk, std::byte* to,
              std::size_t bytes);
@@ -164,8 +172,14 @@ class Execution {
   void PutInOrder();
   Status ReserveStage();
   Status ReserveSlot(std::size_t slot);
-  bool IsLeftOut(const Step& step) const;
-  bool Exists(const Step& step, std::int64_t chunk) const;
+  /// What would fill a stage that nobody reads.
+  bool IsLeftOut(const Step& step) const { return offers_inputs_ && step.staging; }
+  /// Not where the chunk is beyond what the step is for.
+  bool Exists(std::size_t step, std::int64_t chunk) const {
+    if (chunk < 0) return false;
+    const auto last = static_cast<std::size_t>(chunk + call_.schedule->steps[step].guard_offset);
+    return last * chunk_bytes_ < extents_[step];
+  }
   std::int64_t ChunkOf(const Step& step) const;
 
   Transport& transport_;
@@ -201,18 +215,19 @@ class Execution {
   std::int64_t iterations_ = 0;
   std::size_t longest_ = 0;
   std::vector<std::size_t> extents_;  ///< By step: bytes of the longest block of its extent.
-  std::vector<std::uint32_t> order_;  ///< Of one chunk: the steps that run, by iteration.
+  std::vector<const Step*> order_;    ///< Of one chunk: the steps that do something, in turn.
   bool stages_input_ = false;
   unsigned reserved_ = 0;  ///< By bits: slots that are usable as far as it needs them.
 
   // Of the current operation.
   Invocation call_;
+  const Step* step_ = nullptr;  ///< To be run now; null: none is left, or none was looked for.
+  std::int64_t chunk_ = 0;      ///< Of step_.
   std::int64_t iteration_ = 0;
   std::size_t next_step_ = 0;
-  std::size_t next_in_order_ = 0;  ///< Where next_step_ stands in order_.
-  std::int64_t chunk_ = 0;         ///< Of the step that NextStep gave.
-  int arrival_cursor_ = 0;         ///< Ranks below it have arrived and match.
-  int wait_cursor_ = 0;            ///< Of a wait for all: ranks below it are there.
+  std::size_t next_in_order_ = 0;
+  int arrival_cursor_ = 0;  ///< Ranks below it have arrived and match.
+  int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
   bool arrivals_first_ = false;
   bool running_ = false;
   bool published_ = false;      ///< Something that peers may sleep for since the last Wake.

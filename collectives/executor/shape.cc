@@ -62,13 +62,16 @@ Status Execution::Measure() {
 }
 
 /// With one chunk most iterations have nothing to do for most steps: each is run in the one
-/// iteration that it lags by, and looked at in no other.
+/// iteration that it lags by, and looked at in no other; nor is what waits for chunks before it.
 void Execution::PutInOrder() {
   const std::vector<Step>& steps = call_.schedule->steps;
-  for (next_step_ = 0; next_step_ < steps.size(); ++next_step_)
-    if (Exists(steps[next_step_], 0)) order_.push_back(static_cast<std::uint32_t>(next_step_));
-  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair(steps[a].lag, a) < std::pair(steps[b].lag, b);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const bool is_in_vain = steps[i].kind == StepKind::kWait && steps[i].wait_offset < 0;
+    if (Exists(i, 0) && !is_in_vain) order_.push_back(&steps[i]);
+  }
+  // All are of one array, in which they stand as they are run within an iteration.
+  std::sort(order_.begin(), order_.end(), [](const Step* a, const Step* b) {
+    return std::pair(a->lag, a) < std::pair(b->lag, b);
   });
 }
 

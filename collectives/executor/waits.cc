@@ -22,13 +22,12 @@ PendingWait Execution::Pending() const {
     wait.mark = kDoneMark;
     return wait;
   }
-  if (!running_ || iteration_ >= iterations_) return wait;
-  const Step& step = call_.schedule->steps[next_step_];
-  const std::int64_t target = ChunkOf(step) + step.wait_offset;
-  if (step.kind != StepKind::kWait || target < 0) return wait;
+  if (!running_ || step_ == nullptr) return wait;
+  const std::int64_t target = chunk_ + step_->wait_offset;
+  if (step_->kind != StepKind::kWait || target < 0) return wait;
   wait.word = WordFor(target);
-  wait.mark = step.mark;
-  wait.peer = step.peer;
+  wait.mark = step_->mark;
+  wait.peer = step_->peer;
   return wait;
 }
 
