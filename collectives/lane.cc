@@ -174,7 +174,7 @@ bool Lane::Advance(Task& task, Status* outcome) {
       continue;
     }
     if (!task.call_started) {
-      Status started = MakeInputsPrivate(call);
+      Status started = call.copy_inputs ? MakeInputsPrivate(call) : Status();
       if (started.ok()) {
         Invocation invocation = Bind(call);
         if (call.fingerprint.collective == Collective::kAllGather)

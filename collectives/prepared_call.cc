@@ -314,7 +314,6 @@ Invocation Bind(const PreparedCall& call) {
 }
 
 Status MakeInputsPrivate(PreparedCall& call) {
-  if (!call.copy_inputs) return Status();
   const std::size_t bytes = TotalBytes(call.inputs);
   call.private_inputs.reset(new (std::nothrow) std::byte[bytes]);
   if (call.private_inputs == nullptr)

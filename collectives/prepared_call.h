@@ -71,7 +71,7 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
 /// What the executor needs of `call`, which must outlive it.
 Invocation Bind(const PreparedCall& call);
 
-/// Copies the inputs, once the call may start, if its outputs overlap them.
+/// Copies the inputs of a call with copy_inputs, once it may start.
 Status MakeInputsPrivate(PreparedCall& call);
 
 /// Makes the fingerprint of each member of a coalesced call depend on all of them, so that ranks

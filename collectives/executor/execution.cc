@@ -28,6 +28,7 @@ static_assert(std::gcd(kSlotsToNext, kStageSlots) == 1);
 /// Until then a lane keeps to as many slots as chunks are in flight: groups are many, and most of
 /// them idle, so that what the others would gain costs them memory.
 constexpr std::uint64_t kFirstWithAllSlots = 8;
+constexpr unsigned kAllSlots = (1U << kStageSlots) - 1;
 
 }  // namespace
 
@@ -93,7 +94,7 @@ Status Execution::Start(const Invocation& invocation) {
     call_.chunk_bytes = std::max(call_.chunk_bytes, kSingleCopyChunkBytes);
   if (call_.shape == 0 || call_.shape != shape_ || call_.chunk_bytes != longest_chunk_)
     TIDEGATE_RETURN_IF_ERROR(Measure());
-  TIDEGATE_RETURN_IF_ERROR(ReserveStage());
+  if (reserved_ != kAllSlots) TIDEGATE_RETURN_IF_ERROR(ReserveStage());
 
   ++index_;
   // A peer may still read what the previous operation left in a slot; having arrived at this one it
