@@ -19,8 +19,9 @@ int LaneOf(Collective collective) { return Reduces(collective) ? 1 : 0; }
 }  // namespace
 
 CommunicatorImpl::Attached::Attached(std::string name, Attachment attachment,
-                                     std::shared_ptr<GroupStatistics> statistics)
-    : context(std::move(name), std::move(attachment), std::move(statistics)),
+                                     std::shared_ptr<GroupStatistics> statistics,
+                                     std::shared_ptr<GroupAdmission> admission)
+    : context(std::move(name), std::move(attachment), std::move(statistics), std::move(admission)),
       lanes{Lane(context, 0, SteadyClock()), Lane(context, 1, SteadyClock())},
       point_to_point(context, SteadyClock()),
       plans(context.plans(), context.rank()) {
@@ -41,7 +42,10 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Membership membe
       generation_(ForkGeneration()),
       statistics_(StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
       timeout_ns_(options_.timeout.count()),
-      membership_(std::move(membership)) {}
+      membership_(std::move(membership)) {
+  statistics_->set_admission(admission_);
+  if (options_.limits) admission_->SetLimits(*options_.limits);
+}
 
 CommunicatorImpl::~CommunicatorImpl() {
   // Nothing is in flight: the progress engine holds what is. In a forked process the memory belongs
@@ -125,8 +129,8 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAtta
   const Status outcome = attachment.status();
   std::shared_ptr<Attached> fresh;
   if (outcome.ok())
-    fresh =
-        std::make_shared<Attached>(options_.group_name, std::move(attachment).value(), statistics_);
+    fresh = std::make_shared<Attached>(options_.group_name, std::move(attachment).value(),
+                                       statistics_, admission_);
   Status failure;
   {
     const std::lock_guard lock(mutex_);
@@ -189,6 +193,8 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   task->begun = SteadyClock().Now();
   task->deadline = DeadlineAfter(task->begun, TimeoutFor(options));
   task->requests = std::move(requests);
+  const bool counted = collective == Collective::kAllGather;
+  if (counted) WaitForRoom(task.get(), options);
   std::unique_lock<std::mutex> lock;
   const Result<std::shared_ptr<Attached>> entered = Enter(task->deadline, &lock);
   if (!entered.ok()) return FailedOperation(name, sequence() + 1, entered.status());
@@ -214,6 +220,9 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   Lane& lane = group.lanes[number];
   Lane& other = group.lanes[1 - number];
   AddDependencies(other, task.get());
+  // In the order of the lane.
+  if (counted && task->ticket == nullptr)
+    task->ticket = admission_->Come(OutputBytes(task->requests), !options.async);
   if (!options.async && lane.Take(*task)) {
     lock.unlock();
     // An operation of the other lane may have waited for this one's buffers.
@@ -223,6 +232,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   }
   std::shared_ptr<Operation> operation = task->operation;
   operation->Hold(std::move(options.keepalive), weak_from_this());
+  operation->set_ticket(task->ticket);
   lane.Queue(std::move(task));
   lock.unlock();
   ProcessRuntime::Get().engine()->Notify(shared_from_this());

@@ -29,7 +29,7 @@ Lane::Lane(GroupContext& context, int number, const Clock& clock)
       clock_(clock),
       execution_(context.transport(), number),
       wait_(clock, context.oversubscribed()),
-      pace_(context.admission(), clock) {}
+      pace_(context.admission(), LinkClass::kNode, clock) {}
 
 bool Lane::Take(Task& task) {
   const std::lock_guard lock(mutex_);
@@ -83,7 +83,7 @@ bool Lane::Run(Task& task) {
     }
     context_.doorbell().Sleep(ticket, std::min(task.deadline, clock_.Now() + context_.max_sleep()));
   }
-  Count(task, outcome);
+  Finish(task, outcome);
   task.operation->CompleteUnseen(std::move(outcome));
   const std::lock_guard lock(mutex_);
   taken_ = nullptr;
@@ -116,7 +116,7 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
       return result;
     }
     result.progressed = true;
-    Count(*task, outcome);
+    Finish(*task, outcome);
     task->operation->Complete(std::move(outcome));
     finished->push_back(task->operation);
     const std::lock_guard lock(mutex_);
@@ -170,6 +170,10 @@ bool Lane::Advance(Task& task, Status* outcome) {
       continue;
     }
     if (!task.call_started) {
+      // What is first in a lane is admitted, being the oldest that is left of it. Should it not be,
+      // since limits were set to another gate meanwhile, it passes all the same: what nothing but
+      // peers holds back cannot be part of a deadlock.
+      if (task.ticket != nullptr) task.ticket->Promote();
       Status started = MakeInputsPrivate(call);
       if (started.ok()) {
         Invocation invocation = Bind(call);
@@ -262,7 +266,9 @@ bool Lane::FailWith(Task& task, StatusCode code, int culprit, const std::string&
   return true;
 }
 
-void Lane::Count(const Task& task, const Status& outcome) {
+/// Before others learn that it is over: who then makes the next call finds room.
+void Lane::Finish(const Task& task, const Status& outcome) {
+  if (task.ticket != nullptr) task.ticket->Leave();
   std::uint64_t bytes = 0;
   for (const PreparedCall& call : task.calls) bytes += call.output_bytes;
   const GroupStatistics::SharedMemory read = {.bytes = execution_.bytes_from_peers(),

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/admission/gate.h"
 #include "collectives/executor/adaptive_wait.h"
 #include "collectives/executor/execution.h"
 #include "collectives/group_context.h"
@@ -31,6 +32,8 @@ struct Task {
   bool call_started = false;
   TimePoint begun{};
   TimePoint deadline = kNoDeadline;
+  /// Of an all-gather that a gate counts, from its call to its end.
+  std::shared_ptr<Ticket> ticket;
   /// Operations of the other lane that must be done first.
   std::vector<std::shared_ptr<Operation>> after;
 };
@@ -85,7 +88,7 @@ class Lane {
   bool TimeOut(Task& task, TimePoint now, Status* outcome);
   bool PeerLeft(Task& task, Status* outcome);
   bool FailWith(Task& task, StatusCode code, int culprit, const std::string& text, Status* outcome);
-  void Count(const Task& task, const Status& outcome);
+  void Finish(const Task& task, const Status& outcome);
   TimePoint EndOfHold(const Task& task) const;
   static bool Ready(const Task& task);
   std::string Describe(const Task& task) const;

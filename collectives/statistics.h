@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/admission/admission.h"
 #include "common/clock.h"
 #include "common/status.h"
 
@@ -27,6 +28,8 @@ class GroupStatistics {
   /// Counts one finished operation, and what was read in it.
   void Count(std::string_view operation, std::uint64_t calls, std::uint64_t bytes,
              Nanoseconds duration, bool failed, const SharedMemory& read);
+  /// Where the limits of the group that has the name now are.
+  void set_admission(std::shared_ptr<const GroupAdmission> admission);
   /// Counts bytes that an operation still to finish has read.
   void CountRead(std::uint64_t bytes);
 
@@ -42,6 +45,7 @@ class GroupStatistics {
   std::vector<std::int64_t> ranks_;  // Guarded, as the rest.
   std::map<std::string, Operation, std::less<>> operations_;
   SharedMemory read_;
+  std::shared_ptr<const GroupAdmission> admission_;
 };
 
 /// The statistics of every group the process ever had, by name; a name used again goes on counting.
