@@ -14,7 +14,9 @@ namespace {
 
 /// Reductions go one way, everything else the other: an all-gather and a reduce-scatter of one
 /// group make progress side by side.
-int LaneOf(Collective collective) { return Reduces(collective) ? 1 : 0; }
+constexpr int kOtherLane = 0;
+constexpr int kReductionLane = 1;
+int LaneOf(Collective collective) { return Reduces(collective) ? kReductionLane : kOtherLane; }
 
 }  // namespace
 
@@ -422,15 +424,14 @@ bool CommunicatorImpl::HasPeerLeft() const {
   return false;
 }
 
-std::uint64_t CommunicatorImpl::sequence() const { return sequence_; }
-
-void CommunicatorImpl::set_timeout(Nanoseconds timeout) { timeout_ns_ = timeout.count(); }
-
-DriveResult CommunicatorImpl::Drive(FinishedOperations* finished) {
+DriveResult CommunicatorImpl::Drive(FinishedOperations* finished, Turn turn) {
   DriveResult result;
   const std::shared_ptr<Attached> group = attached();
   if (group == nullptr) return result;
-  for (Lane& lane : group->lanes) result.Merge(lane.Drive(finished));
+  if (turn == Turn::kPrefetched) return group->lanes[kOtherLane].Drive(finished, turn);
+  // Reductions first: they free memory.
+  for (const int lane : {kReductionLane, kOtherLane})
+    result.Merge(group->lanes[static_cast<std::size_t>(lane)].Drive(finished, turn));
   result.Merge(group->point_to_point.Drive(finished));
   return result;
 }

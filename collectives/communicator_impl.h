@@ -53,14 +53,14 @@ class CommunicatorImpl final : public Communicator,
   Status health() const override;
   Status failure() const override;
   bool HasPeerLeft() const override;
-  std::uint64_t sequence() const override;
-  void set_timeout(Nanoseconds timeout) override;
+  std::uint64_t sequence() const override { return sequence_; }
+  void set_timeout(Nanoseconds timeout) override { timeout_ns_ = timeout.count(); }
   void SetLimits(const AdmissionLimits& limits) override { admission_->SetLimits(limits); }
   int rank() const override { return options_.rank; }
   int ranks() const override { return options_.ranks; }
   const std::string& group_name() const override { return options_.group_name; }
 
-  DriveResult Drive(FinishedOperations* finished) override;
+  DriveResult Drive(FinishedOperations* finished, Turn turn) override;
   Nanoseconds max_sleep() const override;
   std::shared_ptr<Doorbell> doorbell() const override;
 

@@ -15,11 +15,17 @@ constexpr Nanoseconds kPatience = std::chrono::milliseconds(300);
 /// Longest sleep of what is held to a rate.
 constexpr Nanoseconds kLongestHold = std::chrono::milliseconds(10);
 
+/// Of the executor, in one turn of a lane. A step moves at most a chunk; a prefetched all-gather's
+/// turn is about a millisecond at the most.
+constexpr int kUrgentSteps = 128;
+constexpr int kPrefetchedSteps = 16;
+
 }  // namespace
 
 void DriveResult::Merge(const DriveResult& other) {
   progressed = progressed || other.progressed;
   pending = pending || other.pending;
+  deferred = deferred || other.deferred;
   awaits_peers = awaits_peers || other.awaits_peers;
   deadline = std::min(deadline, other.deadline);
 }
@@ -92,8 +98,9 @@ bool Lane::Run(Task& task) {
   return !queue_.empty();
 }
 
-DriveResult Lane::Drive(FinishedOperations* finished) {
+DriveResult Lane::Drive(FinishedOperations* finished, Turn turn) {
   DriveResult result;
+  std::uint64_t steps_left = turn == Turn::kUrgent ? kUrgentSteps : kPrefetchedSteps;
   for (;;) {
     std::shared_ptr<Task> task;
     {
@@ -101,12 +108,18 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
       if (taken_ != nullptr || queue_.empty()) return result;
       task = queue_.front();
     }
+    if (turn == Turn::kUrgent && IsPrefetched(*task)) {
+      result.pending = result.deferred = true;
+      return result;
+    }
     Status outcome;
     bool done = false;
     if (Ready(*task) || context_.failed()) {
       const std::uint64_t before = execution_.progress();
-      done = Advance(*task, &outcome);
-      result.progressed = result.progressed || done || execution_.progress() != before;
+      done = Advance(*task, &outcome, static_cast<int>(steps_left));
+      const std::uint64_t taken = execution_.progress() - before;
+      result.progressed = result.progressed || done || taken > 0;
+      steps_left -= std::min(steps_left, taken);
     }
     if (!done && !result.progressed) done = GiveUp(*task, &outcome);
     if (!done) {
@@ -122,6 +135,10 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
     const std::lock_guard lock(mutex_);
     queue_.pop_front();
     unfinished_.fetch_sub(1, std::memory_order_seq_cst);
+    if (steps_left == 0) {
+      result.pending = !queue_.empty();
+      return result;
+    }
   }
 }
 
@@ -151,13 +168,18 @@ TimePoint Lane::EndOfHold(const Task& task) const {
   return std::min({task.deadline, held_until, clock_.Now() + kLongestHold});
 }
 
+bool Lane::IsPrefetched(const Task& task) {
+  return task.calls.front().fingerprint.collective == Collective::kAllGather &&
+         !task.operation->awaited();
+}
+
 bool Lane::Ready(const Task& task) {
   return std::all_of(task.after.begin(), task.after.end(),
                      [](const std::shared_ptr<Operation>& operation) { return operation->done(); });
 }
 
 /// True when the task is over, with its outcome.
-bool Lane::Advance(Task& task, Status* outcome) {
+bool Lane::Advance(Task& task, Status* outcome, int max_steps) {
   if (context_.failed()) {
     *outcome = context_.FailureOf(Describe(task));
     return true;
@@ -187,7 +209,7 @@ bool Lane::Advance(Task& task, Status* outcome) {
             context_.transport().DescribePeer(context_.rank()) + ": " + started.message(), outcome);
       task.call_started = true;
     }
-    const Result<Execution::Outcome> advanced = execution_.Advance();
+    const Result<Execution::Outcome> advanced = execution_.Advance(max_steps);
     if (!advanced.ok())
       return FailWith(task, advanced.status().code(), execution_.culprit(),
                       advanced.status().message(), outcome);

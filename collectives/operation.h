@@ -51,6 +51,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
 
   bool done() const { return state_.load(std::memory_order_seq_cst) == kDone; }
+  /// Whether somebody sleeps until it is done.
+  bool awaited() const { return state_.load(std::memory_order_relaxed) == kAwaited; }
   /// The outcome. REQUIRES: done().
   const Status& status() const { return status_; }
 
