@@ -135,6 +135,9 @@ auto ProcessGroupTidegate::Submit(const CallKind& kind, CallBuilder& builder, bo
   std::shared_ptr<const CoalescingWindow> window = windows_.Current();
   SubmitOptions options;
   options.async = async || window != nullptr;
+  options.may_hold = window == nullptr;
+  HoldRecord hold_record;
+  options.hold_observer = &hold_record;
   options.timeout = TimeoutOf(timeout);
   options.keepalive = KeepAlive(std::move(call.memory));
   auto work = c10::make_intrusive<TidegateWork>(
@@ -144,7 +147,7 @@ auto ProcessGroupTidegate::Submit(const CallKind& kind, CallBuilder& builder, bo
   std::shared_ptr<Operation> operation =
       communicator_->Submit(std::move(call.requests), std::move(options));
   work->Start(operation);
-  if (!async) ThrowPendingSignal();
+  ThrowPendingSignal();  // An async call may have waited, too.
   if (operation->done() && IsRefusal(operation->status())) {
     windows_.Refuse();
     ThrowStatus(operation->status());

@@ -66,6 +66,11 @@ auto ProcessGroupTidegate::Create(c10::intrusive_ptr<c10d::Store> store, int ran
   core.ranks = ranks;
   core.global_ranks = std::move(global_ranks);
   core.timeout = ToNanoseconds(timeout);
+  if (!own_options->limits.empty()) {
+    Result<AdmissionLimits> limits = LimitsOf(own_options->limits, config.value());
+    if (!limits.ok()) ThrowStatus(limits.status());
+    core.limits = limits.value();
+  }
   core.config = std::move(config).value();
   core.bootstrap = std::make_unique<StoreBootstrap>(store);
   SetLogRank(GlobalRank(core));
@@ -104,6 +109,14 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTidegate::getBackendOptio
 
 std::uint64_t ProcessGroupTidegate::getSequenceNumberForGroup() {
   return communicator_->sequence();
+}
+
+void ProcessGroupTidegate::SetLimits(const LimitTexts& limits) {
+  const Result<Config> config = ProcessConfig();
+  if (!config.ok()) ThrowStatus(config.status());
+  const Result<AdmissionLimits> parsed = LimitsOf(limits, config.value());
+  if (!parsed.ok()) ThrowStatus(parsed.status());
+  communicator_->SetLimits(parsed.value());
 }
 
 void ProcessGroupTidegate::setTimeout(std::chrono::milliseconds timeout) {

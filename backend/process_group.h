@@ -39,6 +39,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
 
   struct Options final : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout);
+    /// Of the group's own, for its all-gathers; empty: those of the process hold.
+    LimitTexts limits;
     /// Overrides the method that c10d has from 2.14 on; `override` would refuse the older ones.
     c10::intrusive_ptr<c10d::Backend::Options> clone() const;  // NOLINT
   };
@@ -127,6 +129,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
   /// Nothing to agree on: every group counts from 0.
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override;
+  /// Holds the group's all-gathers to limits of its own. ValueError for bad ones.
+  void SetLimits(const LimitTexts& limits);
   /// ValueError unless `timeout` is positive.
   void setTimeout(std::chrono::milliseconds timeout) override;
 

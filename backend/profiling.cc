@@ -94,4 +94,12 @@ void CommsRecord::BeginWait(const std::string& group_name, int own_rank, std::in
         CommsArguments(none, none));
 }
 
+void HoldRecord::BeginHold() {
+  if (std::optional<at::StepCallbacks> listeners =
+          at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) {
+    function_.emplace(std::move(*listeners));
+    function_->before(std::string_view("tidegate:wait_for_room"));
+  }
+}
+
 }  // namespace tidegate

@@ -11,6 +11,8 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include "collectives/communicator.h"
+
 namespace tidegate {
 
 /// The group of a call, in the words of torch's trace tools.
@@ -88,6 +90,17 @@ class CommsRecord {
   // In this order: the listeners look at the one and the other when the function ends.
   std::optional<c10::DebugInfoGuard> info_;
   std::vector<c10::IValue> parameters_;
+  std::optional<at::RecordFunction> function_;
+};
+
+/// The event "tidegate:wait_for_room" around the time that a call waits before it begins. Costs
+/// nothing unless it waits. One thread.
+class HoldRecord final : public HoldObserver {
+ public:
+  void BeginHold() override;
+  void EndHold() override { function_.reset(); }
+
+ private:
   std::optional<at::RecordFunction> function_;
 };
 

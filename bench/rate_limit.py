@@ -4,7 +4,8 @@
 
 In each round and for each rate: all-gathers alone, by which the rate is measured, then again with
 reduce-scatters in another group meanwhile, which are compared with reduce-scatters alone in the
-same round. Two groups of the same processes; tidegate.set_limits changes the rate.
+same round. At last with broadcasts, a checkpoint's traffic, while all-gathers are held to half of
+what they reach without a limit. Groups of the same processes; tidegate.set_limits changes the rate.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def main() -> int:
         print(failure, file=sys.stderr)
         return 1
     print(", ".join(f"{name} {what}" for name, what in fingerprint().items()))
-    show([json.loads(line) for line in lines])
+    rounds = [json.loads(line) for line in lines]
+    show(rounds)
+    show_broadcasts(rounds)
     return 0
 
 
@@ -62,6 +65,15 @@ def show(rounds: list[dict[str, Any]]) -> None:
     print(
         f"| none | {spread(unlimited, '{:.0f}')} | | {kept([o['unlimited'] for o in rounds])} | |"
     )
+
+
+def show_broadcasts(rounds: list[dict[str, Any]]) -> None:
+    print("\n| all-gathers | their MB/s alone | broadcasts kept % | aim % |")
+    print("|---|---|---|---|")
+    for name, aim in (("unlimited", ""), ("half", "45")):
+        cells = [one["broadcasts"][name] for one in rounds]
+        rates = spread([cell["rate"] / 1e6 for cell in cells], "{:.0f}")
+        print(f"| {name} | {rates} | {kept(cells)} | {aim} |")
 
 
 def kept(cells: list[dict[str, float]]) -> str:

@@ -68,23 +68,6 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
       .plans = std::move(plans).value()};
 }
 
-/// What `config` says of all-gathers, which is the same for all groups of the process.
-Result<AdmissionLimits> LimitsOf(const Config& config) {
-  const auto bad = [](const std::string& what) {
-    return Status(StatusCode::kInvalidArgument, what);
-  };
-  if (!config.ag_rate && config.ag_burst)
-    return bad("TIDEGATE_AG_BURST=" + std::to_string(*config.ag_burst) +
-               " is the burst of no rate; set TIDEGATE_AG_RATE, too");
-  const std::size_t slot_bytes = config.stage_bytes / kStageSlots;
-  const std::size_t chunk_bytes = std::min(config.chunk_bytes.value_or(slot_bytes), slot_bytes);
-  if (config.ag_rate && *config.ag_rate < chunk_bytes)
-    return bad("TIDEGATE_AG_RATE=" + std::to_string(*config.ag_rate) +
-               " is less than a chunk a second; legal are " + std::to_string(chunk_bytes) +
-               " and more, or smaller chunks: see TIDEGATE_CHUNK_BYTES and TIDEGATE_STAGE_BYTES");
-  return AdmissionLimits{config.ag_rate, config.ag_burst};
-}
-
 /// In each group the ranks together may have as much as there is, since what is free is nobody's
 /// yet; but a process with a thousand groups must still have addresses for them.
 std::size_t RegionBytes(const Config& config, int ranks) {
@@ -171,14 +154,10 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
       CommunicatorImpl::Make(std::move(options), std::move(membership)));
 }
 
-Status SetLimits(const std::string& rate, const std::string& burst) {
-  Result<Config> config = ProcessConfig();
+Status SetLimits(const LimitTexts& texts) {
+  const Result<Config> config = ProcessConfig();
   TIDEGATE_RETURN_IF_ERROR(config.status());
-  config.value().ag_rate.reset();
-  config.value().ag_burst.reset();
-  TIDEGATE_RETURN_IF_ERROR(SetByName(config.value(), "TIDEGATE_AG_RATE", rate));
-  TIDEGATE_RETURN_IF_ERROR(SetByName(config.value(), "TIDEGATE_AG_BURST", burst));
-  const Result<AdmissionLimits> limits = LimitsOf(config.value());
+  const Result<AdmissionLimits> limits = LimitsOf(texts, config.value());
   TIDEGATE_RETURN_IF_ERROR(limits.status());
   Admission::Process().SetLimits(limits.value());
   return Status();

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/admission/limits.h"
+#include "collectives/admission_settings.h"
 #include "collectives/operation.h"
 #include "collectives/requests.h"
 #include "collectives/transport/bootstrap.h"
@@ -21,14 +24,26 @@ struct CommunicatorOptions {
   std::vector<std::int64_t> global_ranks;  ///< Empty: the ranks of the group are 0 .. ranks - 1.
   Nanoseconds timeout = std::chrono::minutes(30);  ///< Of every operation that names none.
   Config config;
+  /// For its all-gathers; else those of the process, which are those of `config` until SetLimits.
+  std::optional<AdmissionLimits> limits = std::nullopt;
   std::unique_ptr<Bootstrap> bootstrap;  ///< May be null when ranks is 1.
+};
+
+/// Told on the calling thread of an all-gather that waits for room before its operation begins.
+class HoldObserver {
+ public:
+  virtual ~HoldObserver() = default;
+  virtual void BeginHold() = 0;
+  virtual void EndHold() = 0;
 };
 
 struct SubmitOptions {
   bool async = true;        ///< False: runs on the calling thread and returns a done Operation.
   Nanoseconds timeout{-1};  ///< Zero or negative: the communicator's.
   std::shared_ptr<void> keepalive =
-      nullptr;  ///< Dropped when the operation is done, never by the progress thread.
+      nullptr;           ///< Dropped when the operation is done, never by the progress thread.
+  bool may_hold = true;  ///< Whether an async call may wait for room among all-gathers.
+  HoldObserver* hold_observer = nullptr;  ///< Used during the call alone.
 };
 
 /// One rank's membership of one group: takes requests, keeps their order, runs them over shared
@@ -54,7 +69,8 @@ class Communicator {
   /// block while another rank makes the segment. A sync call returns a done operation, unless a
   /// signal interrupted it behind others in the queue. A request that is wrong on its face fails
   /// with kInvalidArgument or kUnsupported before anything is written, and ranks that wait for this
-  /// one are told so.
+  /// one are told so. An async all-gather for which there is no room in flight keeps the calling
+  /// thread here if the limits say so, at most until the operation's deadline.
   virtual std::shared_ptr<Operation> Submit(Requests requests, SubmitOptions options) = 0;
 
   /// Records that this rank refused a call of `collective` before it got here (for example a tensor
@@ -94,6 +110,9 @@ class Communicator {
   /// Collectives submitted so far.
   virtual std::uint64_t sequence() const = 0;
   virtual void set_timeout(Nanoseconds timeout) = 0;
+  /// Limits of the group's own, instead of the process's, for its all-gathers; the rate also for
+  /// those that have begun.
+  virtual void SetLimits(const AdmissionLimits& limits) = 0;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   virtual const std::string& group_name() const = 0;
@@ -101,17 +120,16 @@ class Communicator {
 
 /// Statistics of all groups this process ever had, as the JSON text of `tidegate.stats()`:
 /// {"version":1,"rank":r,"groups":{name:{"ranks":[..],"ops":{op:{"calls","bytes","seconds",
-/// "errors"}}}},"links":{"shm":{"bytes","resident_bytes","single_copy_bytes"}},"admission":{"waits",
-/// "wait_seconds","limits":{"rate","burst"}}}. Bytes of an operation are those of its output (for
-/// reduce_scatter and send: of its input); bytes of a link those read from peers, of which resident
-/// bytes from tensors in shared memory and single-copy bytes from tensors in the memory of their
-/// processes.
+/// "errors"}},"admission":{..}}},"links":{"shm":{"bytes","resident_bytes","single_copy_bytes"}},
+/// "admission":{..}}, the latter as Admission::ToJson has it; a group has it only if it has limits
+/// of its own. Bytes of an operation are those of its output (for reduce_scatter and send: of its
+/// input); bytes of a link those read from peers, of which resident bytes from tensors in shared
+/// memory and single-copy bytes from tensors in the memory of their processes.
 std::string StatsJson();
 
-/// Holds the all-gathers of this process, in all its groups together, to the rate and the burst, as
-/// TIDEGATE_AG_RATE and TIDEGATE_AG_BURST would, which the error names; "": none, and the default.
-/// Also those that have begun. Each rank may have its own.
-Status SetLimits(const std::string& rate, const std::string& burst);
+/// Sets the limits of the all-gathers of this process, in all its groups together that have none of
+/// their own; the rate also of those that have begun. Each rank may have its own.
+Status SetLimits(const LimitTexts& texts);
 
 /// Asks, now and then, on a thread that blocks in a sync call or in Operation::Wait, whether it
 /// should give up (a signal arrived); true fails the operation with kInterrupted and aborts its

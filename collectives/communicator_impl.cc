@@ -14,13 +14,16 @@ namespace {
 
 /// Reductions go one way, everything else the other: an all-gather and a reduce-scatter of one
 /// group make progress side by side.
-int LaneOf(Collective collective) { return Reduces(collective) ? 1 : 0; }
+constexpr int kOtherLane = 0;
+constexpr int kReductionLane = 1;
+int LaneOf(Collective collective) { return Reduces(collective) ? kReductionLane : kOtherLane; }
 
 }  // namespace
 
 CommunicatorImpl::Attached::Attached(std::string name, Attachment attachment,
-                                     std::shared_ptr<GroupStatistics> statistics)
-    : context(std::move(name), std::move(attachment), std::move(statistics)),
+                                     std::shared_ptr<GroupStatistics> statistics,
+                                     std::shared_ptr<GroupAdmission> admission)
+    : context(std::move(name), std::move(attachment), std::move(statistics), std::move(admission)),
       lanes{Lane(context, 0, SteadyClock()), Lane(context, 1, SteadyClock())},
       point_to_point(context, SteadyClock()),
       calls(context.plans(), context.rank(), context.transport().stage_bytes()) {
@@ -41,7 +44,10 @@ CommunicatorImpl::CommunicatorImpl(CommunicatorOptions options, Membership membe
       generation_(ForkGeneration()),
       statistics_(StatisticsRegistry::Process().Group(options_.group_name, options_.global_ranks)),
       timeout_ns_(options_.timeout.count()),
-      membership_(std::move(membership)) {}
+      membership_(std::move(membership)) {
+  statistics_->set_admission(admission_);
+  if (options_.limits) admission_->SetLimits(*options_.limits);
+}
 
 CommunicatorImpl::~CommunicatorImpl() {
   // Nothing is in flight: the progress engine holds what is. In a forked process the memory belongs
@@ -125,8 +131,8 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAtta
   const Status outcome = attachment.status();
   std::shared_ptr<Attached> fresh;
   if (outcome.ok())
-    fresh =
-        std::make_shared<Attached>(options_.group_name, std::move(attachment).value(), statistics_);
+    fresh = std::make_shared<Attached>(options_.group_name, std::move(attachment).value(),
+                                       statistics_, admission_);
   Status failure;
   {
     const std::lock_guard lock(mutex_);
@@ -192,6 +198,8 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   task.begun = SteadyClock().Now();
   task.deadline = DeadlineAfter(task.begun, TimeoutFor(options));
   task.requests = std::move(requests);
+  const bool counted = collective == Collective::kAllGather;
+  if (counted) WaitForRoom(&task, options);
   std::shared_ptr<Attached> group;
   std::unique_lock<std::mutex> lock;
   if (Status entered = Enter(task.deadline, &lock, &group); !entered.ok())
@@ -209,6 +217,9 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   Lane& lane = group->lanes[number];
   Lane& other = group->lanes[1 - number];
   AddDependencies(other, &task);
+  // In the order of the lane.
+  if (counted && task.ticket == nullptr)
+    task.ticket = admission_->Come(OutputBytes(task.requests), !options.async);
   if (!options.async && lane.Take(task)) {
     lock.unlock();
     // An operation of the other lane may have waited for this one's buffers.
@@ -219,6 +230,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   if (queued == nullptr) queued = MakeRecycled<Task>(std::move(own));
   std::shared_ptr<Operation> operation = queued->operation;
   operation->Hold(std::move(options.keepalive), weak_from_this());
+  operation->set_ticket(queued->ticket);
   lane.Queue(std::move(queued));
   lock.unlock();
   ProcessRuntime::Get().engine()->Notify(shared_from_this());
@@ -409,15 +421,14 @@ bool CommunicatorImpl::HasPeerLeft() const {
   return false;
 }
 
-std::uint64_t CommunicatorImpl::sequence() const { return sequence_; }
-
-void CommunicatorImpl::set_timeout(Nanoseconds timeout) { timeout_ns_ = timeout.count(); }
-
-DriveResult CommunicatorImpl::Drive(FinishedOperations* finished) {
+DriveResult CommunicatorImpl::Drive(FinishedOperations* finished, Turn turn) {
   DriveResult result;
   const std::shared_ptr<Attached> group = attached();
   if (group == nullptr) return result;
-  for (Lane& lane : group->lanes) result.Merge(lane.Drive(finished));
+  if (turn == Turn::kPrefetched) return group->lanes[kOtherLane].Drive(finished, turn);
+  // Reductions first: they free memory.
+  for (const int lane : {kReductionLane, kOtherLane})
+    result.Merge(group->lanes[static_cast<std::size_t>(lane)].Drive(finished, turn));
   result.Merge(group->point_to_point.Drive(finished));
   return result;
 }

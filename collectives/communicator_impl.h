@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/admission/admission.h"
 #include "collectives/call_book.h"
 #include "collectives/communicator.h"
 #include "collectives/group_context.h"
@@ -52,13 +53,14 @@ class CommunicatorImpl final : public Communicator,
   Status health() const override;
   Status failure() const override;
   bool HasPeerLeft() const override;
-  std::uint64_t sequence() const override;
-  void set_timeout(Nanoseconds timeout) override;
+  std::uint64_t sequence() const override { return sequence_; }
+  void set_timeout(Nanoseconds timeout) override { timeout_ns_ = timeout.count(); }
+  void SetLimits(const AdmissionLimits& limits) override { admission_->SetLimits(limits); }
   int rank() const override { return options_.rank; }
   int ranks() const override { return options_.ranks; }
   const std::string& group_name() const override { return options_.group_name; }
 
-  DriveResult Drive(FinishedOperations* finished) override;
+  DriveResult Drive(FinishedOperations* finished, Turn turn) override;
   Nanoseconds max_sleep() const override;
   std::shared_ptr<Doorbell> doorbell() const override;
 
@@ -66,7 +68,8 @@ class CommunicatorImpl final : public Communicator,
   /// Everything that exists from the first operation to shutdown. Shared with threads that are in
   /// the middle of an operation when the group is shut down.
   struct Attached {
-    Attached(std::string name, Attachment attachment, std::shared_ptr<GroupStatistics> statistics);
+    Attached(std::string name, Attachment attachment, std::shared_ptr<GroupStatistics> statistics,
+             std::shared_ptr<GroupAdmission> admission);
     GroupContext context;
     std::array<Lane, kLanes> lanes;
     PointToPoint point_to_point;
@@ -88,11 +91,13 @@ class CommunicatorImpl final : public Communicator,
   std::shared_ptr<Operation> Transfer(const char* name, Block data, DataType dtype, int peer,
                                       std::int64_t tag, const SubmitOptions& options);
   Nanoseconds TimeoutFor(const SubmitOptions& options) const;
+  void WaitForRoom(Task* task, const SubmitOptions& options);
   std::vector<std::shared_ptr<Operation>> Unfinished(Attached& attached);
 
   const CommunicatorOptions options_;
   const std::uint64_t generation_;
   const std::shared_ptr<GroupStatistics> statistics_;
+  const std::shared_ptr<GroupAdmission> admission_ = std::make_shared<GroupAdmission>();
   std::atomic<std::int64_t> timeout_ns_;
   std::atomic<std::uint64_t> sequence_{0};  ///< Raised under submit_mutex_.
   std::atomic<bool> warned_of_full_heap_{false};

@@ -7,10 +7,12 @@
 namespace tidegate {
 
 GroupContext::GroupContext(std::string name, Attachment attachment,
-                           std::shared_ptr<GroupStatistics> statistics)
+                           std::shared_ptr<GroupStatistics> statistics,
+                           std::shared_ptr<GroupAdmission> admission)
     : name_(std::move(name)),
       attachment_(std::move(attachment)),
-      statistics_(std::move(statistics)) {}
+      statistics_(std::move(statistics)),
+      admission_(std::move(admission)) {}
 
 void GroupContext::Fail(StatusCode code, int culprit, const std::string& text) {
   if (!failed() && LogEnabled(LogLevel::kInfo))

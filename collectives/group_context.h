@@ -33,8 +33,8 @@ struct Attachment {
 /// its counters, and how it fails. Thread-safe.
 class GroupContext {
  public:
-  GroupContext(std::string name, Attachment attachment,
-               std::shared_ptr<GroupStatistics> statistics);
+  GroupContext(std::string name, Attachment attachment, std::shared_ptr<GroupStatistics> statistics,
+               std::shared_ptr<GroupAdmission> admission);
 
   MemoryTransport& transport() const { return *attachment_.transport; }
   Doorbell& doorbell() const { return *attachment_.doorbell; }
@@ -44,7 +44,7 @@ class GroupContext {
   const std::string& name() const { return name_; }
   GroupStatistics& statistics() const { return *statistics_; }
   const PlanChoice& plans() const { return attachment_.plans; }
-  static Admission& admission() { return Admission::Process(); }
+  const GroupAdmission& admission() const { return *admission_; }
   int rank() const { return attachment_.transport->rank(); }
   int ranks() const { return attachment_.transport->ranks(); }
 
@@ -70,6 +70,7 @@ class GroupContext {
   const std::string name_;
   const Attachment attachment_;
   const std::shared_ptr<GroupStatistics> statistics_;
+  const std::shared_ptr<GroupAdmission> admission_;
   std::mutex mutex_;
   Status
       own_failure_;  ///< Of the first Fail here; guarded until failed_here_, constant afterwards.

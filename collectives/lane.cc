@@ -15,11 +15,17 @@ constexpr Nanoseconds kPatience = std::chrono::milliseconds(300);
 /// Longest sleep of what is held to a rate.
 constexpr Nanoseconds kLongestHold = std::chrono::milliseconds(10);
 
+/// Of the executor, in one turn of a lane. A step moves at most a chunk; a prefetched all-gather's
+/// turn is about a millisecond at the most.
+constexpr int kUrgentSteps = 128;
+constexpr int kPrefetchedSteps = 16;
+
 }  // namespace
 
 void DriveResult::Merge(const DriveResult& other) {
   progressed = progressed || other.progressed;
   pending = pending || other.pending;
+  deferred = deferred || other.deferred;
   awaits_peers = awaits_peers || other.awaits_peers;
   deadline = std::min(deadline, other.deadline);
 }
@@ -30,7 +36,7 @@ Lane::Lane(GroupContext& context, int number, const Clock& clock)
       execution_(context.transport(), number),
       wait_(clock, context.oversubscribed()),
       counters_(context.statistics().TakeCounters()),
-      pace_(context.admission(), clock) {}
+      pace_(context.admission(), LinkClass::kNode, clock) {}
 
 bool Lane::Take(Task& task) {
   // Pairs with the release of who finished the last one, and drove until then.
@@ -85,7 +91,7 @@ bool Lane::Run(Task& task) {
     }
     context_.doorbell().Sleep(ticket, std::min(task.deadline, clock_.Now() + context_.max_sleep()));
   }
-  Count(task, outcome);
+  Finish(task, outcome);
   task.operation->CompleteUnseen(std::move(outcome));
   const std::lock_guard lock(mutex_);
   taken_.store(nullptr, std::memory_order_relaxed);
@@ -95,8 +101,9 @@ bool Lane::Run(Task& task) {
   return queued;
 }
 
-DriveResult Lane::Drive(FinishedOperations* finished) {
+DriveResult Lane::Drive(FinishedOperations* finished, Turn turn) {
   DriveResult result;
+  std::uint64_t steps_left = turn == Turn::kUrgent ? kUrgentSteps : kPrefetchedSteps;
   for (;;) {
     std::shared_ptr<Task> task;
     {
@@ -104,12 +111,18 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
       if (taken_.load(std::memory_order_acquire) != nullptr || queue_.empty()) return result;
       task = queue_.front();
     }
+    if (turn == Turn::kUrgent && IsPrefetched(*task)) {
+      result.pending = result.deferred = true;
+      return result;
+    }
     Status outcome;
     bool done = false;
     if (Ready(*task) || context_.failed()) {
       const std::uint64_t before = execution_.progress();
-      done = Advance(*task, &outcome);
-      result.progressed = result.progressed || done || execution_.progress() != before;
+      done = Advance(*task, &outcome, static_cast<int>(steps_left));
+      const std::uint64_t taken = execution_.progress() - before;
+      result.progressed = result.progressed || done || taken > 0;
+      steps_left -= std::min(steps_left, taken);
     }
     if (!done && !result.progressed) done = GiveUp(*task, &outcome);
     if (!done) {
@@ -119,12 +132,16 @@ DriveResult Lane::Drive(FinishedOperations* finished) {
       return result;
     }
     result.progressed = true;
-    Count(*task, outcome);
+    Finish(*task, outcome);
     task->operation->Complete(std::move(outcome));
     finished->push_back(task->operation);
     const std::lock_guard lock(mutex_);
     queue_.pop_front();
     unfinished_.fetch_sub(1, std::memory_order_seq_cst);
+    if (steps_left == 0) {
+      result.pending = !queue_.empty();
+      return result;
+    }
   }
 }
 
@@ -155,13 +172,18 @@ TimePoint Lane::EndOfHold(const Task& task) const {
   return std::min({task.deadline, held_until, clock_.Now() + kLongestHold});
 }
 
+bool Lane::IsPrefetched(const Task& task) {
+  return task.calls.front().fingerprint.collective == Collective::kAllGather &&
+         !task.operation->awaited();
+}
+
 bool Lane::Ready(const Task& task) {
   return std::all_of(task.after.begin(), task.after.end(),
                      [](const std::shared_ptr<Operation>& operation) { return operation->done(); });
 }
 
 /// True when the task is over, with its outcome.
-bool Lane::Advance(Task& task, Status* outcome) {
+bool Lane::Advance(Task& task, Status* outcome, int max_steps) {
   if (context_.failed()) {
     *outcome = context_.FailureOf(Describe(task));
     return true;
@@ -174,6 +196,10 @@ bool Lane::Advance(Task& task, Status* outcome) {
       continue;
     }
     if (!task.call_started) {
+      // What is first in a lane is admitted, being the oldest that is left of it. Should it not be,
+      // since limits were set to another gate meanwhile, it passes all the same: what nothing but
+      // peers holds back cannot be part of a deadlock.
+      if (task.ticket != nullptr) task.ticket->Promote();
       Status started = call.copy_inputs ? MakeInputsPrivate(call) : Status();
       if (started.ok()) {
         Invocation invocation = Bind(call);
@@ -187,7 +213,7 @@ bool Lane::Advance(Task& task, Status* outcome) {
             context_.transport().DescribePeer(context_.rank()) + ": " + started.message(), outcome);
       task.call_started = true;
     }
-    const Result<Execution::Outcome> advanced = execution_.Advance();
+    const Result<Execution::Outcome> advanced = execution_.Advance(max_steps);
     if (!advanced.ok())
       return FailWith(task, advanced.status().code(), execution_.culprit(),
                       advanced.status().message(), outcome);
@@ -266,7 +292,9 @@ bool Lane::FailWith(Task& task, StatusCode code, int culprit, const std::string&
   return true;
 }
 
-void Lane::Count(const Task& task, const Status& outcome) {
+/// Before others learn that it is over: who then makes the next call finds room.
+void Lane::Finish(const Task& task, const Status& outcome) {
+  if (task.ticket != nullptr) task.ticket->Leave();
   std::uint64_t bytes = 0;
   for (const PreparedCall& call : task.calls) bytes += call.output_bytes;
   const SharedMemoryBytes read = {.bytes = execution_.bytes_from_peers(),

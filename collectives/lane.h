@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/admission/gate.h"
 #include "collectives/executor/adaptive_wait.h"
 #include "collectives/executor/execution.h"
 #include "collectives/group_context.h"
@@ -31,6 +32,8 @@ struct Task {
   bool call_started = false;
   TimePoint begun{};
   TimePoint deadline = kNoDeadline;
+  /// Of an all-gather that a gate counts, from its call to its end.
+  std::shared_ptr<Ticket> ticket;
   /// Operations of the other lane that must be done first.
   std::vector<std::shared_ptr<Operation>> after;
 };
@@ -39,11 +42,16 @@ struct Task {
 struct DriveResult {
   bool progressed = false;
   bool pending = false;              ///< There is more to do, now or when a peer gets on.
+  bool deferred = false;             ///< There is something for the other turn.
   bool awaits_peers = false;         ///< Of that, something a peer may do at any moment.
   TimePoint deadline = kNoDeadline;  ///< Earliest deadline among what is pending.
 
   void Merge(const DriveResult& other);
 };
+
+/// A round of driving is two turns: first what others wait for, then all-gathers made ahead of
+/// their use, for which nobody waits yet.
+enum class Turn { kUrgent, kPrefetched };
 
 using FinishedOperations = std::vector<std::shared_ptr<Operation>>;
 
@@ -63,9 +71,12 @@ class Lane {
   /// Runs the task taken, blocking, to its end. Returns true when tasks were queued meanwhile.
   bool Run(Task& task);
 
-  /// Continues the first queued task as far as it goes without blocking. Finished operations have
-  /// been completed and are handed over for reaping.
-  DriveResult Drive(FinishedOperations* finished);
+  /// Continues the first queued tasks as far as they go without blocking, but for no more than some
+  /// steps, so that every lane has its turn again soon: the longest wait of any is a few chunks of
+  /// each other lane. In an urgent turn a lane whose first task is prefetched is left alone, with
+  /// DriveResult::deferred. Finished operations have been completed and are handed over for
+  /// reaping.
+  DriveResult Drive(FinishedOperations* finished, Turn turn);
 
   /// Unfinished operations that touch what `requests` touch, or all if `requests` is null; without
   /// the one that this very thread is running, if any.
@@ -81,14 +92,15 @@ class Lane {
   }
 
  private:
-  bool Advance(Task& task, Status* outcome);
+  bool Advance(Task& task, Status* outcome, int max_steps = 1 << 30);
   bool GiveUp(Task& task, Status* outcome);
   bool TimeOut(Task& task, TimePoint now, Status* outcome);
   bool PeerLeft(Task& task, Status* outcome);
   bool FailWith(Task& task, StatusCode code, int culprit, const std::string& text, Status* outcome);
-  void Count(const Task& task, const Status& outcome);
+  void Finish(const Task& task, const Status& outcome);
   TimePoint EndOfHold(const Task& task) const;
   static bool Ready(const Task& task);
+  static bool IsPrefetched(const Task& task);
   std::string Describe(const Task& task) const;
 
   GroupContext& context_;

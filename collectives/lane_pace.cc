@@ -5,10 +5,12 @@
 namespace tidegate {
 
 void LanePace::Update() {
-  const std::uint64_t version = admission_.version();
-  if (version == version_) return;
+  Admission& admission = group_.current();
+  const std::uint64_t version = admission.version();
+  if (&admission == admission_ && version == version_) return;
+  admission_ = &admission;
   version_ = version;
-  rate_ = admission_.rate();
+  rate_ = admission.rate(link_);
   until_ = kNotHeld;  // Booked with another rate.
 }
 
@@ -22,7 +24,7 @@ TimePoint LanePace::Admit(std::size_t bytes) {
     return until_;
   }
   until_ = kNotHeld;
-  if (held_since_ != kNotHeld) admission_.CountWait(now - std::exchange(held_since_, kNotHeld));
+  if (held_since_ != kNotHeld) admission_->CountWait(now - std::exchange(held_since_, kNotHeld));
   return kNotHeld;
 }
 

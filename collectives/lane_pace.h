@@ -7,10 +7,12 @@
 
 namespace tidegate {
 
-/// The pace of the all-gathers of one lane: as an Admission's rate has it. One thread at a time.
+/// The pace of the all-gathers of one lane, which read over links of one class: as the rate of the
+/// group's limits has it. One thread at a time.
 class LanePace final : public Pace {
  public:
-  LanePace(Admission& admission, const Clock& clock) : admission_(admission), clock_(clock) {}
+  LanePace(const GroupAdmission& admission, LinkClass link, const Clock& clock)
+      : group_(admission), link_(link), clock_(clock) {}
 
   /// For an operation that is about to start.
   Pace* ForNext() {
@@ -23,9 +25,11 @@ class LanePace final : public Pace {
  private:
   void Update();
 
-  Admission& admission_;
+  const GroupAdmission& group_;
+  const LinkClass link_;
   const Clock& clock_;
-  std::uint64_t version_ = 0;  ///< Of rate_.
+  Admission* admission_ = nullptr;  ///< Whose rate rate_ is.
+  std::uint64_t version_ = 0;       ///< Of rate_.
   std::shared_ptr<RateLimit> rate_;
   TimePoint until_ = kNotHeld;  ///< When what has been booked may pass.
   TimePoint held_since_ = kNotHeld;

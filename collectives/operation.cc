@@ -45,6 +45,7 @@ Status Operation::AwaitDone(Nanoseconds timeout) {
     return Status(StatusCode::kAborted,
                   name_ + " seq " + std::to_string(sequence_) +
                       " belongs to the process that this one was forked from; wait for it there");
+  if (!done() && ticket_ != nullptr) ticket_->Promote();
   while (!done()) {
     const TimePoint now = clock.Now();
     if (now >= deadline)

@@ -7,7 +7,9 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "collectives/admission/gate.h"
 #include "collectives/executor/request.h"
 #include "common/clock.h"
 #include "common/status.h"
@@ -34,6 +36,10 @@ class Operation {
   /// still there, when a signal interrupts a waiter.
   void Hold(std::shared_ptr<void> keepalive, std::weak_ptr<Communicator> group);
 
+  /// Before others see it: of an all-gather that a gate counts. Whoever waits for the operation
+  /// promotes it.
+  void set_ticket(std::shared_ptr<Ticket> ticket) { ticket_ = std::move(ticket); }
+
   /// Collective name as c10d spells it, "send" or "recv".
   const std::string& name() const { return name_; }
   /// Group-wide number of the (first) collective; for send and recv their number in the group.
@@ -45,6 +51,8 @@ class Operation {
   void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
 
   bool done() const { return state_.load(std::memory_order_seq_cst) == kDone; }
+  /// Whether somebody sleeps until it is done.
+  bool awaited() const { return state_.load(std::memory_order_relaxed) == kAwaited; }
   /// The outcome. REQUIRES: done().
   const Status& status() const { return status_; }
 
@@ -85,7 +93,8 @@ class Operation {
   const std::uint64_t sequence_;
   const std::uint64_t generation_;     ///< ForkGeneration() of the process that drives it.
   bool holds_ = false;                 ///< Whether Hold was called; constant once others see it.
-  std::weak_ptr<Communicator> group_;  // Constant once others see it.
+  std::weak_ptr<Communicator> group_;  // Constant once others see it, as the next.
+  std::shared_ptr<Ticket> ticket_;
   Status status_;  // Written before state_ becomes kDone (release), read after (acquire).
   std::atomic<std::uint32_t> state_{kPending};
   std::atomic<int> source_{-1};

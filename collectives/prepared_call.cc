@@ -148,6 +148,12 @@ std::size_t MessageBytes(const CollectiveRequest& request) {
   }
 }
 
+std::size_t OutputBytes(const Requests& requests) {
+  std::size_t bytes = 0;
+  for (const CollectiveRequest& request : requests) bytes += TotalBytes(request.outputs);
+  return bytes;
+}
+
 bool MayCopyOnce(Collective collective, std::size_t bytes, std::size_t most) {
   // Reductions would read into a buffer first. In a broadcast some ranks would copy everything,
   // while those that could fill stages meanwhile wait for them.

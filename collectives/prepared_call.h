@@ -43,6 +43,9 @@ struct PreparedCall : CallTraits {
 /// the same call. all_to_all, unless it is even: a constant, since ranks do not share its sizes.
 std::size_t MessageBytes(const CollectiveRequest& request);
 
+/// Of all outputs together.
+std::size_t OutputBytes(const Requests& requests);
+
 /// Whether ranks that may read each other's memory do so in calls with `bytes` in all blocks
 /// together; `most`: of the DataPaths that hold.
 bool MayCopyOnce(Collective collective, std::size_t bytes, std::size_t most);

@@ -56,18 +56,21 @@ DriveResult ProgressEngine::DriveAll(Nanoseconds* max_sleep) {
   }
   DriveResult all;
   *max_sleep = Nanoseconds::max();
+  deferred_.clear();
   for (const std::shared_ptr<Drivable>& drivable : round_) {
-    const DriveResult result = drivable->Drive(&finished_);
+    const DriveResult result = drivable->Drive(&finished_, Turn::kUrgent);
     all.Merge(result);
-    if (result.pending) {
-      *max_sleep = std::min(*max_sleep, drivable->max_sleep());
-      continue;
-    }
+    if (result.pending) *max_sleep = std::min(*max_sleep, drivable->max_sleep());
+    if (result.deferred) deferred_.push_back(drivable.get());
+    if (result.pending) continue;
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [&](const Entry& entry) {
       return entry.drivable == drivable && !entry.notified;
     });
   }
+  // What is found to be over here leaves the entries in the next round.
+  for (Drivable* const drivable : deferred_)
+    all.Merge(drivable->Drive(&finished_, Turn::kPrefetched));
   round_.clear();
   reaper_.Add(&finished_);
   return all;

@@ -16,8 +16,9 @@ namespace tidegate {
 class Drivable {
  public:
   virtual ~Drivable() = default;
-  /// Goes as far as possible without blocking. Called on the progress thread only.
-  virtual DriveResult Drive(FinishedOperations* finished) = 0;
+  /// Goes on without blocking, and not for long. Called on the progress thread only, in a round
+  /// once for the urgent turn and, if that has deferred something, for the other one.
+  virtual DriveResult Drive(FinishedOperations* finished, Turn turn) = 0;
   virtual Nanoseconds max_sleep() const = 0;
   /// What wakes the progress thread on this group's behalf; null when nothing will any more.
   virtual std::shared_ptr<Doorbell> doorbell() const = 0;
@@ -56,6 +57,7 @@ class ProgressEngine {
   std::thread thread_;
   // Of the thread.
   std::vector<std::shared_ptr<Drivable>> round_;
+  std::vector<Drivable*> deferred_;  ///< Of round_.
   FinishedOperations finished_;
 };
 

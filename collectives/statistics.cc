@@ -5,8 +5,8 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
-#include "collectives/admission/admission.h"
 #include "collectives/communicator.h"
 #include "common/unique_fd.h"
 
@@ -89,6 +89,11 @@ void GroupStatistics::CountTransfer(std::string_view operation, std::uint64_t by
   }
 }
 
+void GroupStatistics::set_admission(std::shared_ptr<const GroupAdmission> admission) {
+  const std::lock_guard lock(mutex_);
+  admission_ = std::move(admission);
+}
+
 void GroupStatistics::CountRead(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   transfer_bytes_read_ += bytes;
@@ -151,8 +156,9 @@ std::string StatisticsRegistry::ToJson() {
                     ",\"bytes\":" + std::to_string(counters.bytes) +
                     ",\"seconds\":" + Seconds(counters.nanoseconds) +
                     ",\"errors\":" + std::to_string(counters.errors) + "}";
+    const Admission* const own = group->admission_ == nullptr ? nullptr : group->admission_->own();
     groups += (groups.empty() ? "" : ",") + Quoted(name) + ":{\"ranks\":[" + ranks + "],\"ops\":{" +
-              operations + "}}";
+              operations + "}" + (own == nullptr ? "" : ",\"admission\":" + own->ToJson()) + "}";
   }
   return "{\"version\":1,\"rank\":" + std::to_string(rank_) + ",\"groups\":{" + groups +
          "},\"links\":{\"shm\":{\"bytes\":" + std::to_string(read.bytes) +

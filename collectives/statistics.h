@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/admission/admission.h"
 #include "collectives/schedule/schedule.h"
 #include "common/clock.h"
 #include "common/status.h"
@@ -62,6 +63,8 @@ class GroupStatistics {
   /// Counts one finished send or receive.
   void CountTransfer(std::string_view operation, std::uint64_t bytes, Nanoseconds duration,
                      bool failed);
+  /// Where the limits of the group that has the name now are.
+  void set_admission(std::shared_ptr<const GroupAdmission> admission);
   /// Counts bytes that a transfer still to finish has read.
   void CountRead(std::uint64_t bytes);
 
@@ -83,6 +86,7 @@ class GroupStatistics {
   Operations transfers_;
   std::uint64_t transfer_bytes_read_ = 0;
   std::vector<std::shared_ptr<CollectiveCounters>> collectives_;
+  std::shared_ptr<const GroupAdmission> admission_;
 };
 
 /// The statistics of every group the process ever had, by name; a name used again goes on counting.

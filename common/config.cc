@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -61,6 +63,37 @@ Setting BytesOr(std::string_view otherwise, std::string_view name,
   setting.set = [=, set_bytes = std::move(setting.set)](std::string_view value, Config& config) {
     (config.*field).reset();
     return value == otherwise ? Status() : set_bytes(value, config);
+  };
+  return setting;
+}
+
+/// A number of things; none where it is not set, or set to `otherwise`.
+Setting CountOr(std::string_view otherwise, std::string_view name,
+                std::optional<std::size_t> Config::* field, std::size_t least, std::size_t most,
+                std::string_view help) {
+  auto set = [=](std::string_view value, Config& config) {
+    (config.*field).reset();
+    if (value == otherwise) return Status();
+    std::size_t count = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), count);
+    if (error == std::errc::result_out_of_range) return OutOfRange();
+    if (error != std::errc() || end != value.data() + value.size())
+      return Status(StatusCode::kInvalidArgument, "it is no whole number");
+    if (count < least || count > most) return OutOfRange();
+    config.*field = count;
+    return Status();
+  };
+  return {
+      name, "count", std::to_string(least) + " to " + std::to_string(most), std::string(otherwise),
+      help, set};
+}
+
+/// The same setting, which may be "auto", too.
+Setting OrAuto(Setting setting, bool Config::* is_auto) {
+  setting.range += ", auto";
+  setting.set = [=, set = std::move(setting.set)](std::string_view value, Config& config) {
+    config.*is_auto = value == "auto";
+    return config.*is_auto ? Status() : set(value, config);
   };
   return setting;
 }
@@ -120,6 +153,21 @@ Setting Switch(std::string_view name, bool Config::* field, std::string_view hel
     return Status();
   };
   return {name, "choice", "0, 1", Config{}.*field ? "1" : "0", help, set};
+}
+
+/// One of a few words.
+Setting OneOf(std::string_view name, std::string Config::* field,
+              std::vector<std::string_view> words, std::string_view help) {
+  std::string range;
+  for (const std::string_view word : words)
+    range += (range.empty() ? "" : ", ") + std::string(word);
+  auto set = [=](std::string_view value, Config& config) {
+    if (std::find(words.begin(), words.end(), value) == words.end())
+      return Status(StatusCode::kInvalidArgument, "it is none of the choices");
+    config.*field = value;
+    return Status();
+  };
+  return {name, "choice", range, Config{}.*field, help, set};
 }
 
 /// Read further where the algorithms are known.
@@ -209,14 +257,25 @@ const std::vector<Setting>& Table() {
           "the kernel allows that; 0 for none. By default 16 MiB where that is measured to take "
           "less, but none with more ranks than processors that they may use, all together. One "
           "rank of a group decides."),
-      BytesOr(
-          "none", "TIDEGATE_AG_RATE", &Config::ag_rate, 1024 * kKiB, 1024 * kGiB,
-          "Bytes a second that the all-gathers of this process may read from other ranks, in all "
-          "its groups together (docs/rate_limit.md)."),
+      CountOr("none", "TIDEGATE_AG_MAX_OPS", &Config::ag_max_ops, 1, 1 << 20,
+              "All-gathers that may be in flight at a time, in all groups of this process together "
+              "(docs/rate_limit.md)."),
+      OrAuto(BytesOr("none", "TIDEGATE_AG_MAX_BYTES", &Config::ag_max_bytes, 4 * kKiB, 1024 * kGiB,
+                     "Bytes of their outputs that may be in flight at a time; auto for as few "
+                     "all-gathers as cost no speed."),
+             &Config::ag_auto),
+      OneOf("TIDEGATE_AG_WAIT", &Config::ag_wait, {"queue", "block"},
+            "What becomes of an async all-gather that has to wait for room: queue lets the call "
+            "return and starts it later, block makes the calling thread wait."),
+      BytesOr("none", "TIDEGATE_AG_RATE", &Config::ag_rate, 1024 * kKiB, 1024 * kGiB,
+              "Bytes a second that they may read from other ranks."),
       BytesOr(
           "automatic", "TIDEGATE_AG_BURST", &Config::ag_burst, 4 * kKiB, 1024 * kGiB,
           "Bytes of them that may be read at once after a pause: by default what TIDEGATE_AG_RATE "
           "gives in 10 ms, at least 1 MiB."),
+      OneOf("TIDEGATE_AG_LINKS", &Config::ag_links, {"all", "node", "net"},
+            "The links on which they count: all, those to ranks of the node, or those to ranks of "
+            "others (no group has any yet)."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -30,11 +30,18 @@ struct Config {
   /// TIDEGATE_HEAP_BYTES: shared memory for a rank's own tensors, in each group; else an equal part
   /// of the machine's memory.
   std::optional<std::size_t> heap_bytes;
-  /// TIDEGATE_AG_RATE: bytes a second that all-gathers may read from peers, in all groups of the
-  /// process together; else any number.
+  /// What all-gathers may do, in all groups of the process together that have no limits of their
+  /// own. TIDEGATE_AG_MAX_OPS: of them in flight; else any number.
+  std::optional<std::size_t> ag_max_ops;
+  /// TIDEGATE_AG_MAX_BYTES: of their outputs in flight; else any number.
+  std::optional<std::size_t> ag_max_bytes;
+  bool ag_auto = false;           ///< TIDEGATE_AG_MAX_BYTES=auto: as few as cost no speed.
+  std::string ag_wait = "queue";  ///< TIDEGATE_AG_WAIT: who waits for room, "queue" or "block".
+  /// TIDEGATE_AG_RATE: bytes a second that they may read from peers; else any number.
   std::optional<std::size_t> ag_rate;
   /// TIDEGATE_AG_BURST: bytes of them at once after a pause; else those of 10 ms, at least 1 MiB.
   std::optional<std::size_t> ag_burst;
+  std::string ag_links = "all";  ///< TIDEGATE_AG_LINKS: on which they count: all, node or net.
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
   std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.

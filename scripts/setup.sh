@@ -4,9 +4,9 @@
 
 scripts/build_tools.sh
 
-python_packages=("torch==$TORCH" numpy pytest pytest-timeout expecttest 'rich>=13'
+python_packages=("torch==$TORCH" numpy pytest pytest-timeout hypothesis expecttest 'rich>=13'
   'scikit-build-core>=0.10')
-once torch "${python_packages[*]}" "torch $TORCH, numpy, pytest, rich and scikit-build-core" \
+once torch "${python_packages[*]}" "torch $TORCH, numpy, pytest, hypothesis, rich and scikit-build-core" \
   "$VENV_PYTHON" -m pip install "${python_packages[@]}"
 
 install_package() {

@@ -112,7 +112,14 @@ void BindOptions(py::handle scope) {
   };
   py::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(
       scope, "Options", "Options of one group, for init_process_group(pg_options=...).")
-      .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+      .def(py::init([](std::chrono::milliseconds timeout, LimitTexts limits) {
+             auto options = c10::make_intrusive<Options>(timeout);
+             options->limits = std::move(limits);
+             return options;
+           }),
+           py::arg("timeout") = kBackendDefaultTimeout, py::arg("limits") = LimitTexts())
+      .def_readonly("limits", &Options::limits,
+                    "Of the group's own, by TIDEGATE_AG_* names; empty: the process's hold.")
       // c10d copies the options of a group to those that it splits off.
       .def("__copy__", copy)
       .def("__deepcopy__", copy);
@@ -130,6 +137,8 @@ void BindBackend(BackendClass& backend) {
                              "A copy of the options of the group.")
       .def("_set_default_timeout", &ProcessGroupTidegate::setTimeout, kWithoutGil,
            py::arg("timeout"), "Set the timeout of later operations that name none.")
+      .def("_set_limits", &ProcessGroupTidegate::SetLimits, kWithoutGil, py::arg("limits"),
+           "Hold the group's all-gathers to limits of its own; as set_limits of the module.")
       .def("get_error", &ProcessGroupTidegate::getError, kWithoutGil,
            "Say whether the group has failed (ErrorType.SUCCESS: it has not), and how.")
       .def("split", &ProcessGroupTidegate::split, kWithoutGil, py::arg("store"), py::arg("ranks"),
@@ -172,11 +181,12 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
   module.def("stats_json", &StatsJson, py::call_guard<py::gil_scoped_release>());
   module.def(
       "set_limits",
-      [](const std::string& rate, const std::string& burst) {
-        if (const Status set = SetLimits(rate, burst); !set.ok()) ThrowStatus(set);
+      [](const LimitTexts& limits) {
+        if (const Status set = SetLimits(limits); !set.ok()) ThrowStatus(set);
       },
-      py::call_guard<py::gil_scoped_release>(), py::arg("rate"), py::arg("burst"),
-      "Hold the all-gathers of this process to a rate, as TIDEGATE_AG_RATE would; \"\" for none.");
+      py::call_guard<py::gil_scoped_release>(), py::arg("limits"),
+      "Hold the all-gathers of this process to limits, by TIDEGATE_AG_* names and in their "
+      "syntax.");
   module.def("shutdown_all", &ShutdownAll, py::call_guard<py::gil_scoped_release>(),
              "Drain and close all groups and join all threads; for the exit hook.");
 }

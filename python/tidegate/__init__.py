@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate._barrier import monitored_barrier
+from tidegate._limits import Options, set_limits
 from tidegate._memory import empty
 from tidegate._version import __version__
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Backend
 
-__all__ = ["__version__", "empty", "monitored_barrier", "set_limits", "stats"]
+__all__ = ["Options", "__version__", "empty", "monitored_barrier", "set_limits", "stats"]
 
 _NAME = "tidegate"
 _DEVICES = ["cpu", "cuda"]
@@ -27,8 +28,9 @@ def stats() -> dict[str, Any]:
 
     ``{"version": 1, "rank": r, "groups": {name: {"ranks": [...], "ops": {op: {"calls": n,
     "bytes": b, "seconds": s, "errors": e}}}}, "links": {"shm": {"bytes": b, "resident_bytes":
-    b, "single_copy_bytes": b}}, "admission": {"waits": n, "wait_seconds": s, "limits": {"rate": r,
-    "burst": b}}}``
+    b, "single_copy_bytes": b}}, "admission": {"high_water_ops": n, "high_water_bytes": b, "waits":
+    n, "wait_seconds": s, "promotions": n, "limits": {"max_ops": n, "max_bytes": b, "wait": "queue",
+    "rate": r, "burst": b, "links": "all"}}}``
 
     ``version`` numbers the layout of the dictionary, ``rank`` is this process's rank in the job (-1
     before the first group), ``ranks`` are those of the group's members. ``bytes`` of an operation
@@ -36,27 +38,16 @@ def stats() -> dict[str, Any]:
     those read from peers, of which ``resident_bytes`` were read where they lie, in tensors that
     ``tidegate.empty`` or ``allocate_tensor`` made, and ``single_copy_bytes`` in other tensors, in
     the memory of their ranks' processes. ``seconds`` run from the call to its completion.
-    ``admission`` counts how often and for how long all-gathers were held to the limits, which are
-    None where there is none. Any thread may call it.
+    ``admission`` is of the all-gathers of all groups that have no limits of their own; of one that
+    has, its entry in ``groups`` has such an ``admission``, too. ``high_water_*`` are the most that
+    was in flight, in operations and bytes of output, since limits on that were set (0 without
+    any); ``waits`` and ``wait_seconds`` how often and how long all-gathers were held;
+    ``promotions`` those that went over the limit because somebody waited for them or a thread had
+    been kept too long; limits that are off are None. Any thread may call it.
     """
     from tidegate import _backend
 
     return _backend.stats()
-
-
-def set_limits(*, rate: int | str | None = None, burst: int | str | None = None) -> None:
-    """Hold the all-gathers of this process, in all its groups together, to ``rate`` bytes a second.
-
-    ``burst`` bytes may be read from other ranks at once after a pause; without it, what the rate
-    gives in 10 ms, at least 1 MiB. Both are numbers or text such as ``"1.5G"``; without ``rate``
-    there is no limit. What is set here replaces ``TIDEGATE_AG_RATE`` and ``TIDEGATE_AG_BURST``, for
-    operations that have begun, too. Ranks may have different limits. Any thread may call it.
-
-    ValueError for what those variables would not take, too.
-    """
-    from tidegate import _backend
-
-    _backend.set_limits(rate, burst)
 
 
 def _autoload() -> None:

@@ -50,13 +50,6 @@ def create(backend_options: Any, pg_options: Any) -> Backend:
     return backend
 
 
-def set_limits(rate: int | str | None, burst: int | str | None) -> None:
-    """See :func:`tidegate.set_limits`."""
-    load_shim().set_limits(
-        *("" if limit is None else str(limit) for limit in (rate, burst)),
-    )
-
-
 def stats() -> dict[str, Any]:
     """See :func:`tidegate.stats`."""
     if _shim is None:
@@ -65,7 +58,14 @@ def stats() -> dict[str, Any]:
             "rank": -1,
             "groups": {},
             "links": {"shm": {"bytes": 0, "resident_bytes": 0, "single_copy_bytes": 0}},
-            "admission": {"waits": 0, "wait_seconds": 0.0, "limits": {"rate": None, "burst": None}},
+            "admission": {
+                **{"high_water_ops": 0, "high_water_bytes": 0},
+                **{"waits": 0, "wait_seconds": 0.0, "promotions": 0},
+                "limits": {
+                    **{"max_ops": None, "max_bytes": None, "wait": "queue"},
+                    **{"rate": None, "burst": None, "links": "all"},
+                },
+            },
         }
     result: dict[str, Any] = json.loads(_shim.stats_json())
     return result

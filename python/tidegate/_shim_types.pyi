@@ -18,11 +18,22 @@ class ProcessGroupTidegate(torch._C._distributed_c10d.Backend):
         """
         def __copy__(self, *args: typing.Any) -> ProcessGroupTidegate.Options: ...
         def __deepcopy__(self, *args: typing.Any) -> ProcessGroupTidegate.Options: ...
-        def __init__(self, timeout: datetime.timedelta = ...) -> None: ...
+        def __init__(
+            self, timeout: datetime.timedelta = ..., limits: collections.abc.Mapping[str, str] = {}
+        ) -> None: ...
+        @property
+        def limits(self) -> dict[str, str]:
+            """
+            Of the group's own, by TIDEGATE_AG_* names; empty: the process's hold.
+            """
 
     def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
         """
         Set the timeout of later operations that name none.
+        """
+    def _set_limits(self, limits: collections.abc.Mapping[str, str]) -> None:
+        """
+        Hold the group's all-gathers to limits of its own; as set_limits of the module.
         """
     def get_error(self) -> torch._C._distributed_c10d.ErrorType:
         """
@@ -224,9 +235,9 @@ class Shim(typing.Protocol):
         """
         Reads "64M", "1.5GiB" or "4096".
         """
-    def set_limits(self, rate: str, burst: str) -> None:
+    def set_limits(self, limits: collections.abc.Mapping[str, str]) -> None:
         """
-        Hold the all-gathers of this process to a rate, as TIDEGATE_AG_RATE would; "" for none.
+        Hold the all-gathers of this process to limits, by TIDEGATE_AG_* names and in their syntax.
         """
     def settings(self) -> list:
         """

@@ -290,7 +290,8 @@ def test_the_rate_of_all_gathers_is_measured_beside_reduce_scatters() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert ran.returncode == 0, ran.stderr
     rows = [line.split("|")[1].strip() for line in ran.stdout.splitlines() if line[:1] == "|"]
-    assert rows == ["rate MB/s", "---", "50", "600", "none"]
+    broadcasts = ["all-gathers", "---", "unlimited", "half"]
+    assert rows == ["rate MB/s", "---", "50", "600", "none", *broadcasts]
 
 
 def test_training_is_timed_on_every_backend_and_its_losses_agree(tmp_path: Path) -> None:

@@ -131,11 +131,17 @@ def test_process_that_never_destroys_its_group_exits_cleanly(run_python: RunPyth
 
 def test_stats_before_the_first_group_are_empty(run_python: RunPython) -> None:
     shm = {"bytes": 0, "resident_bytes": 0, "single_copy_bytes": 0}
-    limits = {"rate": None, "burst": None}
+    limits = {
+        **{"max_ops": None, "max_bytes": None, "wait": "queue"},
+        **{"rate": None, "burst": None, "links": "all"},
+    }
     assert check(run_python("import tidegate; print(tidegate.stats())")).strip() == str(
         {
             **{"version": 1, "rank": -1, "groups": {}, "links": {"shm": shm}},
-            "admission": {"waits": 0, "wait_seconds": 0.0, "limits": limits},
+            "admission": {
+                **{"high_water_ops": 0, "high_water_bytes": 0},
+                **{"waits": 0, "wait_seconds": 0.0, "promotions": 0, "limits": limits},
+            },
         }
     )
 

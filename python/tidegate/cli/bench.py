@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.cli import cluster as clusters
 from tidegate.cli import svg
-from tidegate.cli.benchmark import comparison, table
+from tidegate.cli.benchmark import comparison, inflight, table
 from tidegate.cli.benchmark.launch import devices_and_rows, under_torchrun
 from tidegate.cli.benchmark.report import TIME_FORMAT, report
 from tidegate.cli.benchmark.request import (
@@ -80,6 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backends", default="tidegate", metavar="B,..", help="tidegate,gloo,null (tidegate)"
     )
+    parser.add_argument(
+        *("--inflight",),
+        type=int,
+        metavar="N",
+        help="instead: N async all_gathers at once under budgets of operations in flight",
+    )
+    parser.add_argument("--limit", metavar="S,..", help="with --inflight: and of these bytes")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds (7)")
     parser.add_argument("--plot", type=Path, metavar="F", help="also draw time over size (SVG)")
     parser.add_argument("--markdown", action="store_true", help="one table for a document instead")
@@ -90,6 +97,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
     shim = clusters.load_shim()
     rank_counts = _rank_counts(options.ranks, shim.machine()["usable_cpus"])
+    if options.inflight is not None or options.limit is not None:
+        return _run_inflight(options, rank_counts, shim.parse_bytes)
     with clusters.one_line():
         request = _request(options, min(rank_counts), shim.parse_bytes)
     start, fingerprint = time.strftime(TIME_FORMAT), host.fingerprint()
@@ -122,6 +131,37 @@ def run(options: argparse.Namespace, output: Output) -> int:
         svg.write(options.plot, comparison.plot(rows))
     wrong = any(row.failed_checks for row in rows)
     return 1 if wrong or not any(row.timings for row in rows if row.backend != MEMCPY) else 0
+
+
+def _run_inflight(options: argparse.Namespace, rank_counts: Sequence[int], parse: Any) -> int:
+    from tidegate.cli.benchmark import host
+
+    if options.inflight is None or options.inflight < 2:
+        raise UsageError(f"--inflight {options.inflight}: at least 2 all_gathers at once")
+    if options.collectives != ["all_gather"] or options.backends != "tidegate":
+        raise UsageError("--inflight is about the all_gather of tidegate: name no other")
+    if len(rank_counts) != 1:
+        raise UsageError(f"--inflight with --ranks {options.ranks}: one number of ranks")
+    with clusters.one_line():
+        question = inflight.Question(
+            options.inflight,
+            _sizes(options, parse),
+            [parse(text) for text in options.limit.split(",")] if options.limit else [],
+            options.rounds,
+        )
+    found = list(inflight.answers(question, rank_counts[0]))
+    if not found:
+        return 0  # Under torchrun, another rank than 0.
+    fingerprint = host.fingerprint()
+    print("# tidegate bench " + ", ".join(f"{name} {what}" for name, what in fingerprint.items()))
+    for line in inflight.lines(found, question, rank_counts[0]):
+        print(line)
+    if options.output_file is not None:
+        text = json.dumps({"host": fingerprint, "answers": [vars(one) for one in found]}, indent=1)
+        svg.write(options.output_file, text + "\n")
+    if options.plot is not None:
+        svg.write(options.plot, inflight.plot(found, question, rank_counts[0]))
+    return 0
 
 
 def _measured(

@@ -74,7 +74,9 @@ TEST_F(CallBookTest, WhatItRemembersIsWhatPreparingAnewGives) {
       EXPECT_EQ(std::vector(call.splits.begin(), call.splits.end()),
                 std::vector(anew.splits.begin(), anew.splits.end()));
       EXPECT_NE(call.shape, 0U);
-      if (i > 0) EXPECT_EQ(call.shape, shape);
+      if (i > 0) {
+        EXPECT_EQ(call.shape, shape);
+      }
       shape = call.shape;
     }
   }

@@ -36,7 +36,9 @@ TEST(StatisticsTest, CountersGivenBackAreHandedOutAgainAndGoOn) {
   const CollectiveCounters* counters = nullptr;
   for (int use = 0; use < 3; ++use) {
     const std::shared_ptr<CollectiveCounters> taken = group->TakeCounters();
-    if (use > 0) EXPECT_EQ(taken.get(), counters);
+    if (use > 0) {
+      EXPECT_EQ(taken.get(), counters);
+    }
     counters = taken.get();
     taken->Count(Collective::kReduce, {.calls = 1, .bytes = 4});
   }

@@ -62,6 +62,10 @@ TEST(ConfigTest, ReadsEverySetting) {
                                       {"TIDEGATE_NODE_ID", "rack-1:node_2.b"},
                                       {"TIDEGATE_CALIBRATE", "0"},
                                       {"TIDEGATE_CACHE_DIR", "/var/cache/tidegate"},
+                                      {"TIDEGATE_AG_MAX_OPS", "3"},
+                                      {"TIDEGATE_AG_MAX_BYTES", "64M"},
+                                      {"TIDEGATE_AG_WAIT", "block"},
+                                      {"TIDEGATE_AG_LINKS", "node"},
                                       {"TIDEGATE_AG_RATE", "1.5G"},
                                       {"TIDEGATE_AG_BURST", "8M"},
                                       {"TIDEGATE_DEFAULT", "cpu,cuda"}});
@@ -72,6 +76,11 @@ TEST(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.value().chunk_bytes, std::size_t{96} << 10);
   EXPECT_EQ(config.value().stream_bytes, std::size_t{3} << 29);
   EXPECT_EQ(config.value().shutdown_timeout, std::chrono::milliseconds(500));
+  EXPECT_EQ(config.value().ag_max_ops, 3U);
+  EXPECT_EQ(config.value().ag_max_bytes, std::size_t{64} << 20);
+  EXPECT_FALSE(config.value().ag_auto);
+  EXPECT_EQ(config.value().ag_wait, "block");
+  EXPECT_EQ(config.value().ag_links, "node");
   EXPECT_EQ(config.value().ag_rate, std::size_t{3} << 29);
   EXPECT_EQ(config.value().ag_burst, std::size_t{8} << 20);
   EXPECT_EQ(config.value().topo_file, "/etc/topo.json");
@@ -89,6 +98,24 @@ TEST(ConfigTest, TheCacheIsWhereTheUserKeepsCaches) {
   EXPECT_EQ(Load({{"HOME", "/home/a"}, {"XDG_CACHE_HOME", "c"}}).value().cache_dir,
             "/home/a/.cache/tidegate");
   EXPECT_EQ(Load({{"HOME", "/home/a"}, {"TIDEGATE_CACHE_DIR", "here"}}).value().cache_dir, "here");
+}
+
+TEST(ConfigTest, BytesOfAllGathersMayBeAutomatic) {
+  const Result<Config> config = Load({{"TIDEGATE_AG_MAX_BYTES", "auto"}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_TRUE(config.value().ag_auto);
+  EXPECT_FALSE(config.value().ag_max_bytes);
+}
+
+TEST(ConfigTest, ACountIsAWholeNumberInItsRange) {
+  EXPECT_EQ(Load({{"TIDEGATE_AG_MAX_OPS", "1048576"}}).value().ag_max_ops, std::size_t{1} << 20);
+  EXPECT_FALSE(Load({{"TIDEGATE_AG_MAX_OPS", "none"}}).value().ag_max_ops);
+  for (const std::string bad : {"0", "-1", "1048577", "99999999999999999999", "1.5", "2x", "two"}) {
+    const Result<Config> config = Load({{"TIDEGATE_AG_MAX_OPS", bad}});
+    ASSERT_FALSE(config.ok()) << bad;
+    EXPECT_THAT(config.status().message(), HasSubstr("TIDEGATE_AG_MAX_OPS=" + bad));
+    EXPECT_THAT(config.status().message(), HasSubstr("1 to 1048576"));
+  }
 }
 
 TEST(ConfigTest, ANodeIdIsAShortName) {

@@ -1,0 +1,137 @@
+#include "collectives/lane.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "collectives/call_book.h"
+#include "collectives/transport/loopback/loopback.h"
+#include "tests/unit/collectives/support/algorithm_table.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::size_t kStageBytes = 16384;
+constexpr std::size_t kLongBytes = std::size_t{1} << 20;  // Hundreds of chunks of such a stage.
+
+/// Two lanes of a group of one rank, whose operations never wait for a peer: all that stops a lane
+/// is its turn.
+class LaneTest : public ::testing::Test {
+ protected:
+  LaneTest()
+      : loopback_(std::make_shared<LoopbackGroup>(1, kStageBytes)),
+        context_("test",
+                 Attachment{.transport = {loopback_, &loopback_->transport(0)},
+                            .doorbell = std::make_shared<Doorbell>(),
+                            .max_sleep = [] { return Nanoseconds(1000); },
+                            .oversubscribed = [] { return false; },
+                            .plans = testing::AlgorithmTable::Default().ForGroup(1)},
+                 std::make_shared<GroupStatistics>(), std::make_shared<GroupAdmission>()),
+        calls_(context_.plans(), 0, kStageBytes),
+        gathers_(context_, 0, SteadyClock()),
+        reductions_(context_, 1, SteadyClock()) {}
+
+  std::shared_ptr<Operation> Queue(Lane& lane, Collective collective, std::size_t bytes) {
+    memory_.emplace_back(2 * bytes, std::byte{7});
+    std::byte* const data = memory_.back().data();
+    CollectiveRequest request{
+        .collective = collective, .inputs = {{data, bytes}}, .outputs = {{data + bytes, bytes}}};
+    if (Reduces(collective)) request.reduce_op = ReduceOp::kSum;
+    auto task = std::make_shared<Task>();
+    task->requests.push_back(request);
+    EXPECT_TRUE(calls_.Make(task->requests, ++sequence_, &task->calls).ok());
+    task->operation = std::make_shared<Operation>(NameOf(collective), sequence_);
+    std::shared_ptr<Operation> operation = task->operation;
+    lane.Queue(std::move(task));
+    return operation;
+  }
+
+  std::shared_ptr<LoopbackGroup> loopback_;
+  GroupContext context_;
+  CallBook calls_;
+  Lane gathers_;
+  Lane reductions_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::uint64_t sequence_ = 0;
+  FinishedOperations finished_;
+};
+
+TEST_F(LaneTest, APrefetchedAllGatherIsLeftToTheOtherTurn) {
+  const auto gather = Queue(gathers_, Collective::kAllGather, 100);
+  const DriveResult urgent = gathers_.Drive(&finished_, Turn::kUrgent);
+  EXPECT_TRUE(urgent.pending && urgent.deferred);
+  EXPECT_FALSE(urgent.progressed || gather->done());
+  const DriveResult other = gathers_.Drive(&finished_, Turn::kPrefetched);
+  EXPECT_TRUE(other.progressed && gather->done());
+  EXPECT_FALSE(other.pending || other.deferred);
+}
+
+TEST_F(LaneTest, AllElseIsUrgent) {
+  const auto exchange = Queue(gathers_, Collective::kAllToAll, 100);
+  const auto gather = Queue(gathers_, Collective::kAllGather, 100);
+  const DriveResult result = gathers_.Drive(&finished_, Turn::kUrgent);
+  EXPECT_TRUE(exchange->done() && result.deferred);
+  EXPECT_FALSE(gather->done());
+  const auto sum = Queue(reductions_, Collective::kReduceScatter, 100);
+  EXPECT_FALSE(reductions_.Drive(&finished_, Turn::kUrgent).deferred);
+  EXPECT_TRUE(sum->done());
+}
+
+TEST_F(LaneTest, WhatSomebodyWaitsForIsUrgent) {
+  const auto gather = Queue(gathers_, Collective::kAllGather, 100);
+  std::thread waiter([&] { EXPECT_TRUE(gather->Wait(Nanoseconds(0)).ok()); });
+  while (!gather->awaited()) std::this_thread::yield();
+  EXPECT_FALSE(gathers_.Drive(&finished_, Turn::kUrgent).deferred);
+  EXPECT_TRUE(gather->done());
+  waiter.join();
+}
+
+// A turn is a few steps, so a reduction begun in the middle of a long all-gather is done in the
+// round in which it is found.
+TEST_F(LaneTest, AReductionWaitsForNoMoreThanOneTurnOfALongAllGather) {
+  const auto gather = Queue(gathers_, Collective::kAllGather, kLongBytes);
+  const DriveResult first = gathers_.Drive(&finished_, Turn::kPrefetched);
+  EXPECT_TRUE(first.progressed && first.pending);
+  const auto sum = Queue(reductions_, Collective::kReduceScatter, 100);
+  reductions_.Drive(&finished_, Turn::kUrgent);
+  EXPECT_TRUE(sum->done());
+  EXPECT_FALSE(gather->done());
+  int turns = 1;
+  while (!gather->done()) {
+    EXPECT_TRUE(gathers_.Drive(&finished_, Turn::kPrefetched).progressed);
+    ++turns;
+  }
+  EXPECT_GT(turns, 10);
+  EXPECT_EQ(memory_[0], std::vector<std::byte>(2 * kLongBytes, std::byte{7}));
+}
+
+// Nothing starves: however many reductions come, a round has a turn for all-gathers, and the turn
+// of reductions ends.
+TEST_F(LaneTest, ReductionsDoNotKeepAllGathersFromTheirTurn) {
+  const auto gather = Queue(gathers_, Collective::kAllGather, kLongBytes);
+  const auto sum = Queue(reductions_, Collective::kReduceScatter, 64 * kLongBytes);
+  for (int round = 0; !gather->done(); ++round) {
+    ASSERT_LT(round, 1000);
+    EXPECT_TRUE(reductions_.Drive(&finished_, Turn::kUrgent).pending);
+    EXPECT_TRUE(gathers_.Drive(&finished_, Turn::kPrefetched).progressed);
+  }
+  EXPECT_FALSE(sum->done());
+}
+
+TEST_F(LaneTest, ManySmallOnesShareATurn) {
+  std::vector<std::shared_ptr<Operation>> gathers;
+  for (int i = 0; i < 50; ++i) gathers.push_back(Queue(gathers_, Collective::kAllGather, 64));
+  const DriveResult first = gathers_.Drive(&finished_, Turn::kPrefetched);
+  EXPECT_TRUE(first.pending && gathers[0]->done());
+  EXPECT_GT(finished_.size(), 1U);
+  EXPECT_FALSE(gathers.back()->done());
+  while (gathers_.Drive(&finished_, Turn::kPrefetched).pending) {
+  }
+  EXPECT_TRUE(gathers.back()->done());
+  EXPECT_EQ(finished_.size(), 50U);
+}
+
+}  // namespace
+}  // namespace tidegate
