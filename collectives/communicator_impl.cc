@@ -176,7 +176,9 @@ std::shared_ptr<Operation> CommunicatorImpl::FailedOperation(std::string_view na
 
 void CommunicatorImpl::AddDependencies(Lane& other, Task* task) {
   const bool barrier = task->requests.front().collective == Collective::kBarrier;
-  if (!other.Idle()) other.CollectUnfinished(barrier ? nullptr : &task->requests, &task->after);
+  if (other.Idle()) return;
+  other.CollectUnfinished(barrier ? nullptr : &task->requests, &task->after);
+  for (const std::shared_ptr<Operation>& earlier : task->after) earlier->Want();
 }
 
 std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOptions options) {

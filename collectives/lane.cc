@@ -14,10 +14,15 @@ namespace {
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(300);
 /// Longest sleep of what is held to a rate.
 constexpr Nanoseconds kLongestHold = std::chrono::milliseconds(10);
+/// An all-gather with a rate polls its peers for so long, and then every so often.
+constexpr Nanoseconds kPollsWithARate = std::chrono::microseconds(50);
+constexpr Nanoseconds kNapWithARate = std::chrono::microseconds(100);
 
 /// Of the executor, in one turn of a lane. A step moves at most a chunk; a prefetched all-gather's
 /// turn is about a millisecond at the most.
 constexpr int kUrgentSteps = 128;
+/// For somebody who waits, at every turn.
+constexpr std::size_t kTasksLookedAt = 64;
 constexpr int kPrefetchedSteps = 16;
 
 }  // namespace
@@ -58,15 +63,18 @@ bool Lane::Run(Task& task) {
   Status outcome;
   wait_.set_oversubscribed(context_.oversubscribed());
   wait_.Reset();
+  quiet_since_ = kNoDeadline;
   std::uint64_t seen = execution_.progress();
   while (!Advance(task, &outcome)) {
     if (execution_.progress() != seen) {
       seen = execution_.progress();
       wait_.Reset();
+      quiet_since_ = kNoDeadline;
+      if (task.ticket != nullptr) task.ticket->GetsOn();
       continue;
     }
-    // Time passes without polling, and others may use the processor.
-    if (execution_.held_until() == kNotHeld && wait_.PollAgain()) continue;
+    const bool naps = Naps(task);
+    if (!naps && wait_.PollAgain()) continue;
     if (GiveUp(task, &outcome)) break;
     if (Interrupted()) {
       FailWith(task, StatusCode::kAborted, context_.rank(),
@@ -77,9 +85,8 @@ bool Lane::Run(Task& task) {
       outcome = Status(StatusCode::kInterrupted, outcome.message());
       break;
     }
-    if (execution_.held_until() != kNotHeld) {
-      // Not on the doorbell, which peers would ring for other calls of this process.
-      std::this_thread::sleep_for(EndOfHold(task) - clock_.Now());
+    if (naps) {
+      std::this_thread::sleep_for(EndOfNap(task) - clock_.Now());
       continue;
     }
     const std::uint32_t ticket = context_.doorbell().Arm();
@@ -106,12 +113,14 @@ DriveResult Lane::Drive(FinishedOperations* finished, Turn turn) {
   std::uint64_t steps_left = turn == Turn::kUrgent ? kUrgentSteps : kPrefetchedSteps;
   for (;;) {
     std::shared_ptr<Task> task;
+    bool is_prefetched = false;
     {
       const std::lock_guard lock(mutex_);
       if (taken_.load(std::memory_order_acquire) != nullptr || queue_.empty()) return result;
       task = queue_.front();
+      if (turn == Turn::kUrgent) is_prefetched = IsPrefetched();
     }
-    if (turn == Turn::kUrgent && IsPrefetched(*task)) {
+    if (is_prefetched) {
       result.pending = result.deferred = true;
       return result;
     }
@@ -124,11 +133,16 @@ DriveResult Lane::Drive(FinishedOperations* finished, Turn turn) {
       result.progressed = result.progressed || done || taken > 0;
       steps_left -= std::min(steps_left, taken);
     }
+    if (result.progressed) {
+      quiet_since_ = kNoDeadline;
+      if (task->ticket != nullptr) task->ticket->GetsOn();
+    }
     if (!done && !result.progressed) done = GiveUp(*task, &outcome);
     if (!done) {
       result.pending = true;
-      result.awaits_peers = Ready(*task) && execution_.held_until() == kNotHeld;
-      result.deadline = EndOfHold(*task);
+      const bool naps = Naps(*task);
+      result.awaits_peers = Ready(*task) && !naps;
+      result.deadline = naps ? EndOfNap(*task) : task->deadline;
       return result;
     }
     result.progressed = true;
@@ -138,6 +152,7 @@ DriveResult Lane::Drive(FinishedOperations* finished, Turn turn) {
     const std::lock_guard lock(mutex_);
     queue_.pop_front();
     unfinished_.fetch_sub(1, std::memory_order_seq_cst);
+    steps_left -= std::min<std::uint64_t>(steps_left, 1);  // Of which some operations have none.
     if (steps_left == 0) {
       result.pending = !queue_.empty();
       return result;
@@ -164,17 +179,36 @@ void Lane::CollectUnfinished(const Requests* requests,
     if (touches(*task)) operations->push_back(task->operation);
 }
 
-/// When a task that makes no progress is to be looked at again, if nothing else happens: what is
-/// held now and then, since no bell says that its group has failed or that limits have changed.
-TimePoint Lane::EndOfHold(const Task& task) const {
-  const TimePoint held_until = execution_.held_until();
-  if (held_until == kNotHeld) return task.deadline;
-  return std::min({task.deadline, held_until, clock_.Now() + kLongestHold});
+/// Whether a task that makes no progress is to sleep by the clock, without polling and not on the
+/// doorbell, which peers ring for other calls of this process: what is held to a rate, and after a
+/// while an all-gather with a rate that waits for a peer. That one is probably held to its own, and
+/// polling for it would take the processor from what the rate is to leave it to.
+bool Lane::Naps(const Task& task) {
+  if (execution_.held_until() != kNotHeld) return true;
+  if (!pace_.has_rate() || task.calls.front().fingerprint.collective != Collective::kAllGather ||
+      !Ready(task))
+    return false;
+  const TimePoint now = clock_.Now();
+  if (quiet_since_ == kNoDeadline) quiet_since_ = now;
+  return now - quiet_since_ >= kPollsWithARate;
 }
 
-bool Lane::IsPrefetched(const Task& task) {
-  return task.calls.front().fingerprint.collective == Collective::kAllGather &&
-         !task.operation->awaited();
+/// Held ones are looked at now and then, since no bell says that their group has failed or that
+/// limits have changed.
+TimePoint Lane::EndOfNap(const Task& task) const {
+  const TimePoint held_until = execution_.held_until();
+  const TimePoint now = clock_.Now();
+  if (held_until == kNotHeld) return std::min(task.deadline, now + kNapWithARate);
+  return std::min({task.deadline, held_until, now + kLongestHold});
+}
+
+/// Whether the first task is an all-gather and nobody waits for it, nor for what is soon after it.
+/// REQUIRES: mutex_ is held, and the queue is not empty.
+bool Lane::IsPrefetched() const {
+  if (queue_.front()->calls.front().fingerprint.collective != Collective::kAllGather) return false;
+  const auto count = static_cast<std::ptrdiff_t>(std::min(queue_.size(), kTasksLookedAt));
+  return std::none_of(queue_.begin(), queue_.begin() + count,
+                      [](const std::shared_ptr<Task>& task) { return task->operation->awaited(); });
 }
 
 bool Lane::Ready(const Task& task) {
@@ -190,7 +224,7 @@ bool Lane::Advance(Task& task, Status* outcome, int max_steps) {
   }
   for (; task.next_call < task.calls.size(); ++task.next_call, task.call_started = false) {
     PreparedCall& call = task.calls[task.next_call];
-    if (!task.call_started && !execution_.MayArrive()) return false;
+    if (!task.call_started && (max_steps == 0 || !execution_.MayArrive())) return false;
     if (task.refusal) {
       execution_.Refuse(call.fingerprint);
       continue;
@@ -213,11 +247,14 @@ bool Lane::Advance(Task& task, Status* outcome, int max_steps) {
             context_.transport().DescribePeer(context_.rank()) + ": " + started.message(), outcome);
       task.call_started = true;
     }
+    const std::uint64_t before = execution_.progress();
     const Result<Execution::Outcome> advanced = execution_.Advance(max_steps);
     if (!advanced.ok())
       return FailWith(task, advanced.status().code(), execution_.culprit(),
                       advanced.status().message(), outcome);
     if (advanced.value() == Execution::Outcome::kBlocked) return false;
+    max_steps -= static_cast<int>(std::min<std::uint64_t>(static_cast<std::uint64_t>(max_steps),
+                                                          execution_.progress() - before));
   }
   *outcome = Status();
   return true;

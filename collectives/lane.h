@@ -98,9 +98,10 @@ class Lane {
   bool PeerLeft(Task& task, Status* outcome);
   bool FailWith(Task& task, StatusCode code, int culprit, const std::string& text, Status* outcome);
   void Finish(const Task& task, const Status& outcome);
-  TimePoint EndOfHold(const Task& task) const;
+  bool Naps(const Task& task);
+  TimePoint EndOfNap(const Task& task) const;
   static bool Ready(const Task& task);
-  static bool IsPrefetched(const Task& task);
+  bool IsPrefetched() const;
   std::string Describe(const Task& task) const;
 
   GroupContext& context_;
@@ -112,6 +113,7 @@ class Lane {
   const std::shared_ptr<CollectiveCounters> counters_;
   SharedMemoryBytes counted_;
   LanePace pace_;
+  TimePoint quiet_since_ = kNoDeadline;        ///< See Naps; kNoDeadline: since now, or not asked.
   TimePoint unexplained_since_ = kNoDeadline;  ///< See Disagreement; kNoDeadline: nothing is.
 
   // Take needs no lock: where nothing is unfinished nobody but its caller writes to any of these.

@@ -16,11 +16,14 @@ class LanePace final : public Pace {
 
   /// For an operation that is about to start.
   Pace* ForNext() {
+    Update();
     until_ = held_since_ = kNotHeld;
     return this;
   }
 
   TimePoint Admit(std::size_t bytes) override;
+  /// Whether there was a rate when it was asked last.
+  bool has_rate() const { return rate_ != nullptr; }
 
  private:
   void Update();

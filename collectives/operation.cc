@@ -57,11 +57,15 @@ Status Operation::AwaitDone(Nanoseconds timeout) {
         group->Abort("interrupted by a signal while waiting for " + name_);
       return Status(StatusCode::kInterrupted, "interrupted while waiting for " + name_);
     }
-    std::uint32_t pending = kPending;
-    state_.compare_exchange_strong(pending, kAwaited, std::memory_order_relaxed);
+    Want();
     FutexWait(state_, kAwaited, std::min(deadline, now + kSlice));
   }
   return Status();
+}
+
+void Operation::Want() {
+  std::uint32_t pending = kPending;
+  state_.compare_exchange_strong(pending, kAwaited, std::memory_order_relaxed);
 }
 
 void Operation::OnDone(const std::shared_ptr<Operation>& operation,

@@ -51,7 +51,9 @@ class Operation {
   void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
 
   bool done() const { return state_.load(std::memory_order_seq_cst) == kDone; }
-  /// Whether somebody sleeps until it is done.
+  /// Somebody waits for it in another way than Wait.
+  void Want();
+  /// Whether somebody sleeps until it is done, or has wanted it.
   bool awaited() const { return state_.load(std::memory_order_relaxed) == kAwaited; }
   /// The outcome. REQUIRES: done().
   const Status& status() const { return status_; }

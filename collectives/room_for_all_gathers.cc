@@ -1,6 +1,7 @@
 // How a communicator's all-gathers pass the gate that counts them.
 
 #include "collectives/communicator_impl.h"
+#include "collectives/fork_generation.h"
 #include "collectives/interrupt.h"
 
 namespace tidegate {
@@ -17,6 +18,8 @@ constexpr Nanoseconds kPatience = std::chrono::seconds(1);
 void CommunicatorImpl::WaitForRoom(Task* task, const SubmitOptions& options) {
   if (!options.async || !options.may_hold || admission_->current().overflow() != Overflow::kBlock)
     return;
+  // The gate's lock may have been held by another thread when the process was forked.
+  if (generation_ != ForkGeneration()) return;
   task->ticket = admission_->Come(OutputBytes(task->requests), /*urgent=*/false);
   if (task->ticket == nullptr || task->ticket->admitted()) return;
   if (options.hold_observer != nullptr) options.hold_observer->BeginHold();

@@ -17,7 +17,10 @@ void Ticket::Promote() {
   if (!admitted()) gate_->Promote(*this);
 }
 
-void Ticket::Leave() { gate_->Leave(*this); }
+void Ticket::Leave() {
+  // Also in a forked process, whose copy of the lock nobody may ever release.
+  if (!has_left_.load(std::memory_order_acquire)) gate_->Leave(*this);
+}
 
 void Ticket::Sleep(TimePoint until) {
   std::uint32_t waiting = kWaiting;
@@ -25,16 +28,14 @@ void Ticket::Sleep(TimePoint until) {
   FutexWait(word_, kAwaited, until);
 }
 
-std::uint64_t Ticket::Departures() const {
-  return gate_->departures_.load(std::memory_order_relaxed);
-}
+std::uint64_t Ticket::SignsOfLife() const { return gate_->SignsOfLife(*this); }
 
 void Gate::SetBudget(const Budget& budget) {
   const std::lock_guard lock(mutex_);
   budget_ = budget;
   on_.store(budget.ops || budget.bytes, std::memory_order_relaxed);
   AdmitThoseThatMay();
-  counters_.high_water_ops = ops_;
+  counters_.high_water_ops = in_flight_.size();
   counters_.high_water_bytes = bytes_;
 }
 
@@ -45,6 +46,7 @@ Gate::Counters Gate::counters() const {
 
 void Gate::Come(Ticket& ticket, bool urgent) {
   const std::lock_guard lock(mutex_);
+  ticket.admissions_ = admissions_;
   // The others that wait would not fit any better than before.
   if (ticket.line_->in_flight_ == 0 || (waiting_.empty() && Fits(ticket))) return Admit(ticket);
   waiting_.push_back(&ticket);
@@ -73,20 +75,31 @@ void Gate::PromoteLocked(Ticket& ticket) {
 
 void Gate::Leave(Ticket& ticket) {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(ticket.has_left_, true)) return;
+  if (ticket.has_left_.load(std::memory_order_relaxed)) return;
   if (ticket.admitted()) {
-    --ops_;
     bytes_ -= ticket.bytes_;
     --ticket.line_->in_flight_;
-    departures_.fetch_add(1, std::memory_order_relaxed);
+    std::erase(in_flight_, &ticket);
   } else {
     std::erase(waiting_, &ticket);
   }
   AdmitThoseThatMay();
+  ticket.has_left_.store(true, std::memory_order_release);
+}
+
+/// A number that changes when something that was admitted before `ticket` came leaves or gets on:
+/// so often, and no more.
+std::uint64_t Gate::SignsOfLife(const Ticket& ticket) const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t signs = 0;
+  for (const Ticket* const other : in_flight_)
+    if (other->admissions_ < ticket.admissions_)
+      signs += 1 + other->progress_.load(std::memory_order_relaxed);
+  return signs;
 }
 
 bool Gate::Fits(const Ticket& ticket) const {
-  if (budget_.ops && ops_ >= *budget_.ops) return false;
+  if (budget_.ops && in_flight_.size() >= *budget_.ops) return false;
   return !budget_.bytes ||
          (ticket.bytes_ <= *budget_.bytes && bytes_ <= *budget_.bytes - ticket.bytes_);
 }
@@ -106,10 +119,11 @@ void Gate::AdmitThoseThatMay() {
 }
 
 void Gate::Admit(Ticket& ticket) {
-  ++ops_;
+  ticket.admissions_ = admissions_++;
+  in_flight_.push_back(&ticket);
   bytes_ += ticket.bytes_;
   ++ticket.line_->in_flight_;
-  counters_.high_water_ops = std::max(counters_.high_water_ops, ops_);
+  counters_.high_water_ops = std::max<std::uint64_t>(counters_.high_water_ops, in_flight_.size());
   counters_.high_water_bytes = std::max(counters_.high_water_bytes, bytes_);
   if (ticket.came_ != TimePoint{}) counters_.held += clock_.Now() - ticket.came_;
   if (ticket.word_.exchange(Ticket::kAdmitted, std::memory_order_acq_rel) == Ticket::kAwaited)

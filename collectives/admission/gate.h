@@ -35,13 +35,16 @@ class Ticket {
   bool admitted() const { return word_.load(std::memory_order_acquire) == kAdmitted; }
   /// Lets it pass, with everything before it in its line, over budget if need be.
   void Promote();
-  /// It is done, or will never be: makes room. Idempotent.
+  /// Its operation gets on, for those who wait for room meanwhile.
+  void GetsOn() { progress_.fetch_add(1, std::memory_order_relaxed); }
+  /// It is done, or will never be: makes room. Idempotent; takes no lock after the first time.
   void Leave();
 
-  /// Admits or promotes it at the latest when WaitForRoom returns, which it does when there is
-  /// room, at `deadline`, or when nothing at all has left the gate for `patience`: what is in
-  /// flight may wait for peers that wait for what this thread would call next. One thread.
-  /// `should_give_up` is asked every kLookAround and before the first sleep.
+  /// Returns with the ticket admitted: when there is room, or promoted at `deadline`, when
+  /// `should_give_up` says so, or when nothing that was in flight when it came has left or got on
+  /// for `patience`: that may wait for peers that wait for what this thread would call next. What
+  /// comes later counts for nothing, so that patience ends. One thread. Looks around every
+  /// kLookAround and before the first sleep.
   template <typename Asked>
   void WaitForRoom(const Clock& clock, TimePoint deadline, Nanoseconds patience,
                    Asked&& should_give_up);
@@ -53,13 +56,15 @@ class Ticket {
   enum : std::uint32_t { kWaiting = 0, kAwaited = 1, kAdmitted = 2 };  ///< kAwaited: by a sleeper.
 
   void Sleep(TimePoint until);
-  std::uint64_t Departures() const;
+  std::uint64_t SignsOfLife() const;
 
   const std::shared_ptr<Gate> gate_;
   const std::shared_ptr<GateLine> line_;
   const std::uint64_t bytes_;
-  TimePoint came_{};  // Guarded by the gate, as the next; set if it had to wait.
-  bool has_left_ = false;
+  TimePoint came_{};                   // Guarded by the gate, as the next; set if it had to wait.
+  std::uint64_t admissions_ = 0;       // Of the gate before it came, then before its own.
+  std::atomic<bool> has_left_{false};  // Written under the gate's lock.
+  std::atomic<std::uint64_t> progress_{0};
   /// Never shrinks. A host thread sleeps on it; a device may wait for it on its stream.
   std::atomic<std::uint32_t> word_{kWaiting};
 };
@@ -73,7 +78,7 @@ class Ticket {
 ///   than what was admitted before it.
 /// - Promoted ones pass with all before them in their line.
 ///
-/// Thread-safe; a mutex is held for a few instructions.
+/// Thread-safe. Under its one lock the lists of what is in flight and of what waits are searched.
 class Gate {
  public:
   explicit Gate(const Clock& clock) : clock_(clock) {}
@@ -101,14 +106,15 @@ class Gate {
   void PromoteLocked(Ticket& ticket);
   void AdmitThoseThatMay();
   void Admit(Ticket& ticket);
+  std::uint64_t SignsOfLife(const Ticket& ticket) const;
 
   const Clock& clock_;
   std::atomic<bool> on_{false};
-  std::atomic<std::uint64_t> departures_{0};
   mutable std::mutex mutex_;
   Budget budget_;  // Guarded, as the rest.
-  std::uint64_t ops_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint64_t admissions_ = 0;
+  std::vector<const Ticket*> in_flight_;
   std::vector<Ticket*> waiting_;  ///< In the order in which they came.
   Counters counters_;
 };
@@ -116,12 +122,12 @@ class Gate {
 template <typename Asked>
 void Ticket::WaitForRoom(const Clock& clock, TimePoint deadline, Nanoseconds patience,
                          Asked&& should_give_up) {
-  std::uint64_t departures = Departures();
+  std::uint64_t seen = SignsOfLife();
   TimePoint quiet_since = clock.Now();
   while (!admitted()) {
     const TimePoint now = clock.Now();
-    if (const std::uint64_t left = Departures(); left != departures) {
-      departures = left;
+    if (const std::uint64_t signs = SignsOfLife(); signs != seen) {
+      seen = signs;
       quiet_since = now;
     }
     if (now >= deadline || now - quiet_since >= patience || should_give_up()) return Promote();

@@ -42,8 +42,8 @@ def stats() -> dict[str, Any]:
     has, its entry in ``groups`` has such an ``admission``, too. ``high_water_*`` are the most that
     was in flight, in operations and bytes of output, since limits on that were set (0 without
     any); ``waits`` and ``wait_seconds`` how often and how long all-gathers were held;
-    ``promotions`` those that went over the limit because somebody waited for them or a thread had
-    been kept too long; limits that are off are None. Any thread may call it.
+    ``promotions`` those that went over the limit because somebody waited for them or their caller
+    was not to be kept any longer; limits that are off are None. Any thread may call it.
     """
     from tidegate import _backend
 

@@ -25,8 +25,8 @@ def set_limits(
     """Limit the all-gathers of this process, in all its groups together, or those of ``group``.
 
     ``max_ops`` of them, with at most ``max_bytes`` of output together, are in flight at a time:
-    begun or next in line and not yet complete. ``max_bytes="auto"`` stands for as few as cost no
-    speed. An async one for which there is no room starts later (``wait="queue"``, the default) or
+    begun or next in line and not yet complete. ``max_bytes="auto"`` stands for ``max_ops=2``, as
+    few as cost no speed. An async one for which there is no room starts later (``wait="queue"``, the default) or
     makes its caller wait (``"block"``). ``rate`` is in bytes a second, read from other ranks, with
     ``burst`` bytes at once after a pause (without it, what the rate gives in 10 ms, at least 1
     MiB); ``links`` names those on which they count: ``"all"`` (the default), ``"node"``, ``"net"``.
@@ -34,7 +34,8 @@ def set_limits(
 
     What is set replaces all limits before it, those of the ``TIDEGATE_AG_*`` variables too;
     without any, there is none. A group with limits of its own does not count for those of the
-    process any more. A new rate also holds for all-gathers that have begun. Ranks may have
+    process any more, also when its own are lifted; groups split off it begin with those that it was
+    made with. A new rate also holds for all-gathers that have begun. Ranks may have
     different limits. Any thread may call it.
 
     ValueError for what those variables would not take, and if ``group`` does not use tidegate on
@@ -68,6 +69,13 @@ def Options(
     from tidegate import _backend
 
     limits = _texts(max_ops, max_bytes, wait, rate, burst, links)
+    if limits and max_ops is None and max_bytes is None and rate is None:
+        given = ", ".join(
+            f"{name.removeprefix('TIDEGATE_AG_').lower()}={limits[name]}" for name in limits
+        )
+        raise ValueError(
+            f"tidegate.Options: {given} limits nothing by itself; give max_ops, max_bytes or rate"
+        )
     options = _backend.load_shim().ProcessGroupTidegate.Options
     return options(limits=limits) if timeout is None else options(timeout, limits)
 

@@ -30,7 +30,7 @@ def test_prefetched_parameters_stay_within_the_budget_and_change_no_loss() -> No
             for found in (free, *limited):
                 assert found["losses"] == free["losses"]
                 # Two lanes of 2 MiB for each of the ranks, whatever is in flight, and words.
-                assert found["staged_bytes"] <= RANKS * 2 * (2 << 20) + (1 << 20)
+                assert 0 < found["staged_bytes"] <= RANKS * 2 * (2 << 20) + (1 << 20)
             auto_block, auto_queue, one, by_bytes = limited
             for found, ops in ((auto_block, 2), (auto_queue, 2), (one, 1), (by_bytes, 3)):
                 assert 0 < found["high_water_ops"] <= ops + found["promotions"], found

@@ -120,6 +120,34 @@ TEST_F(LaneTest, ReductionsDoNotKeepAllGathersFromTheirTurn) {
   EXPECT_FALSE(sum->done());
 }
 
+TEST_F(LaneTest, WhatSomebodyWaitsForTakesWhatIsBeforeItAlong) {
+  const auto first = Queue(gathers_, Collective::kAllGather, 100);
+  const auto wanted = Queue(gathers_, Collective::kAllGather, 100);
+  wanted->Want();
+  EXPECT_FALSE(gathers_.Drive(&finished_, Turn::kUrgent).deferred);
+  EXPECT_TRUE(first->done() && wanted->done());
+}
+
+TEST_F(LaneTest, CoalescedOnesShareATurn) {
+  constexpr std::size_t kCalls = 200;
+  memory_.emplace_back(128 * kCalls, std::byte{7});
+  auto task = std::make_shared<Task>();
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    std::byte* const data = memory_.back().data() + 128 * i;
+    task->requests.push_back({.collective = Collective::kAllGather,
+                              .inputs = {{data, 64}},
+                              .outputs = {{data + 64, 64}}});
+  }
+  EXPECT_TRUE(calls_.Make(task->requests, 1, &task->calls).ok());
+  task->operation = std::make_shared<Operation>("all_gather", 1);
+  const std::shared_ptr<Operation> operation = task->operation;
+  gathers_.Queue(std::move(task));
+  int turns = 0;
+  for (; !operation->done(); ++turns)
+    EXPECT_TRUE(gathers_.Drive(&finished_, Turn::kPrefetched).progressed);
+  EXPECT_GT(turns, 10);
+}
+
 TEST_F(LaneTest, ManySmallOnesShareATurn) {
   std::vector<std::shared_ptr<Operation>> gathers;
   for (int i = 0; i < 50; ++i) gathers.push_back(Queue(gathers_, Collective::kAllGather, 64));

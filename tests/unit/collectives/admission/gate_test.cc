@@ -201,6 +201,46 @@ TEST_F(GateTest, AThreadThatIsKeptTooLongPassesOverBudget) {
   EXPECT_EQ(gate_->counters().promotions, 3U);
 }
 
+// However much comes and goes after it, a thread is kept by what was in flight when it came, or not
+// at all.
+TEST_F(GateTest, TrafficOfOthersDoesNotProlongPatience) {
+  gate_->SetBudget({.ops = 1, .bytes = {}});
+  const Held stuck = Come(a_);
+  const Held next = Come(a_);
+  std::atomic<bool> over{false};
+  std::thread traffic([&] {
+    while (!over) Come(b_)->Leave();
+  });
+  next->WaitForRoom(SteadyClock(), kNoDeadline, std::chrono::milliseconds(100),
+                    [] { return false; });
+  EXPECT_TRUE(next->admitted());
+  over = true;
+  traffic.join();
+}
+
+TEST_F(GateTest, WhatGetsOnIsWaitedForLonger) {
+  gate_->SetBudget({.ops = 1, .bytes = {}});
+  const Held slow = Come(a_);
+  const Held next = Come(a_);
+  int looks = 0;
+  next->WaitForRoom(SteadyClock(), kNoDeadline, Ticket::kLookAround / 2, [&] {
+    if (++looks <= 20) slow->GetsOn();
+    return false;
+  });
+  EXPECT_GT(looks, 20);
+  EXPECT_EQ(gate_->counters().promotions, 1U);
+}
+
+TEST_F(GateTest, AThreadThatWaitsForRoomIsLetThroughWhenLimitsAreLifted) {
+  gate_->SetBudget({.ops = 1, .bytes = {}});
+  const Held a = Come(a_);
+  const Held next = Come(a_);
+  std::thread lifts([&] { gate_->SetBudget({}); });
+  next->WaitForRoom(SteadyClock(), kNoDeadline, std::chrono::hours(1), [] { return false; });
+  EXPECT_EQ(gate_->counters().promotions, 0U);
+  lifts.join();
+}
+
 TEST_F(GateTest, ManyThreadsAtOnce) {
   constexpr std::uint64_t kMost = 3;
   gate_->SetBudget({.ops = kMost, .bytes = {}});
