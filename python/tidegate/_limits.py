@@ -26,17 +26,17 @@ def set_limits(
 
     ``max_ops`` of them, with at most ``max_bytes`` of output together, are in flight at a time:
     begun or next in line and not yet complete. ``max_bytes="auto"`` stands for ``max_ops=2``, as
-    few as cost no speed. An async one for which there is no room starts later (``wait="queue"``, the default) or
-    makes its caller wait (``"block"``). ``rate`` is in bytes a second, read from other ranks, with
-    ``burst`` bytes at once after a pause (without it, what the rate gives in 10 ms, at least 1
-    MiB); ``links`` names those on which they count: ``"all"`` (the default), ``"node"``, ``"net"``.
-    Numbers may be text such as ``"1.5G"``.
+    few as cost no speed. An async one for which there is no room starts later (``wait="queue"``,
+    the default) or makes its caller wait (``"block"``). ``rate`` is in bytes a second, read from
+    other ranks, with ``burst`` bytes at once after a pause (without it, what the rate gives in 10
+    ms, at least 1 MiB); ``links`` names those on which they count: ``"all"`` (the default),
+    ``"node"``, ``"net"``. Numbers may be text such as ``"1.5G"``.
 
-    What is set replaces all limits before it, those of the ``TIDEGATE_AG_*`` variables too;
-    without any, there is none. A group with limits of its own does not count for those of the
-    process any more, also when its own are lifted; groups split off it begin with those that it was
-    made with. A new rate also holds for all-gathers that have begun. Ranks may have
-    different limits. Any thread may call it.
+    What is set replaces all limits before it, those of the ``TIDEGATE_AG_*`` variables too; without
+    any, there is none. A group with limits of its own does not count for those of the process any
+    more, also when its own are lifted; groups split off it begin with those that it was made with.
+    A new rate also holds for all-gathers that have begun. Ranks may have different limits. Any
+    thread may call it.
 
     ValueError for what those variables would not take, and if ``group`` does not use tidegate on
     the CPU or this rank is not in it.

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
+
 
 def expect_right(script: str, folder: Path, size: int) -> None:
     """Runs a job each rank of which says "right", and nothing else, if all it checks holds."""
@@ -21,10 +23,19 @@ def run_job(
     """Runs `script` on `size` ranks with `env` added to the environment, whatever becomes of it."""
     path = folder / "script.py"
     path.write_text(script)
-    return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), str(path)],
-        capture_output=True,
+    command = [*LAUNCHER, str(size), str(path)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=180,
         env={**os.environ, **env},
-    )
+    ) as launcher:
+        try:
+            output, errors = launcher.communicate(timeout=180)
+        except subprocess.TimeoutExpired:
+            # Killed, it would leave its ranks behind, which may turn round and round for ever.
+            launcher.terminate()
+            output, errors = launcher.communicate()
+            raise AssertionError(f"no end after 180 s:\n{output}{errors}") from None
+    return subprocess.CompletedProcess(command, launcher.returncode, output, errors)

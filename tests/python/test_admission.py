@@ -437,8 +437,8 @@ if __name__ == "__main__":
             with pytest.raises(dist.DistBackendError, match="timed out after"):
                 work.wait()
         # So does the group's end, which a thread waits for meanwhile.
+        waits = admission()["waits"]
         def shut_down():
-            waits = admission()["waits"]
             while admission()["waits"] == waits:
                 pass
             other._get_backend(torch.device("cpu")).abort()
