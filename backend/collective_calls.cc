@@ -118,19 +118,23 @@ auto ProcessGroupTidegate::Launch(const CallKind& kind, const OptionsOfCall& opt
     communicator_->Refuse(kind.collective, reason.message());
     ThrowStatus(reason);
   }
-  if (!record.active()) return Submit(kind, builder, opts.asyncOp, opts.timeout, std::nullopt);
+  if (!record.active()) {
+    return Submit(kind, builder, opts.asyncOp, opts.timeout,
+                  WorkRecord::Begin(kind.title, record, {}));
+  }
   CommsArguments arguments = describe();
   const bool variable = kind.op_type == OpType::ALLTOALL_BASE &&
                         !(arguments.input_splits.empty() && arguments.output_splits.empty());
   record.Begin(variable ? "all_to_allv" : kind.trace_name, DescribeGroup(), rank_,
                static_cast<std::int64_t>(communicator_->sequence()) + 1, /*is_transfer=*/false,
                opts.asyncOp, arguments);
-  return Submit(kind, builder, opts.asyncOp, opts.timeout, arguments.flat_inputs);
+  return Submit(kind, builder, opts.asyncOp, opts.timeout,
+                WorkRecord::Begin(kind.title, record, arguments.flat_inputs));
 }
 
 auto ProcessGroupTidegate::Submit(const CallKind& kind, CallBuilder& builder, bool async,
                                   std::chrono::milliseconds timeout,
-                                  const std::optional<Tensors>& profiled) -> WorkPtr {
+                                  std::shared_ptr<WorkRecord> record) -> WorkPtr {
   CallArguments call = builder.Take();
   std::shared_ptr<const CoalescingWindow> window = windows_.Current();
   SubmitOptions options;
@@ -142,8 +146,8 @@ auto ProcessGroupTidegate::Submit(const CallKind& kind, CallBuilder& builder, bo
   options.keepalive = KeepAlive(std::move(call.memory));
   auto work = c10::make_intrusive<TidegateWork>(
       kind, communicator_,
-      TidegateWork::Call{std::move(call.results), options.timeout, async, std::move(window)},
-      profiled);
+      TidegateWork::Call{std::move(call.results), options.timeout, async, std::move(window),
+                         std::move(record)});
   std::shared_ptr<Operation> operation =
       communicator_->Submit(std::move(call.requests), std::move(options));
   work->Start(operation);

@@ -150,7 +150,7 @@ class ProcessGroupTidegate final : public c10d::Backend {
   template <typename OptionsOfCall, typename Add, typename Describe>
   WorkPtr Launch(const CallKind& kind, const OptionsOfCall& opts, Add&& add, Describe&& describe);
   WorkPtr Submit(const CallKind& kind, CallBuilder& builder, bool async,
-                 std::chrono::milliseconds timeout, const std::optional<Tensors>& profiled);
+                 std::chrono::milliseconds timeout, std::shared_ptr<WorkRecord> record);
   WorkPtr Transfer(const CallKind& kind, const Tensors& tensors, int peer, int tag);
   Status CheckTransfer(const CallKind& kind, const Tensors& tensors, int peer) const;
   /// Neither shut down nor failed, and no rank has left it.

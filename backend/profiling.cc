@@ -52,6 +52,7 @@ CommsRecord::CommsRecord() {
   if (std::optional<at::StepCallbacks> listeners =
           at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) {
     function_.emplace(std::move(*listeners));
+    profiler_ = c10::ThreadLocalDebugInfo::current();
   }
 }
 
@@ -92,6 +93,36 @@ void CommsRecord::BeginWait(const std::string& group_name, int own_rank, std::in
   const std::vector<at::Tensor> none;
   Begin("wait", nobody, own_rank, sequence, is_transfer, /*async=*/false,
         CommsArguments(none, none));
+}
+
+std::shared_ptr<WorkRecord> WorkRecord::Begin(const char* title, const CommsRecord& record,
+                                              const std::vector<at::Tensor>& inputs) {
+  if (!at::hasCallbacks()) return nullptr;  // Cheaper than to ask which would listen.
+  std::optional<at::StepCallbacks> listeners =
+      at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
+  if (!listeners) return nullptr;
+  std::shared_ptr<WorkRecord> work(
+      new WorkRecord(std::move(*listeners),
+                     record.active() ? record.profiler() : c10::ThreadLocalDebugInfo::current()));
+  const std::vector<c10::IValue> shown(inputs.begin(), inputs.end());
+  work->function_._setAsync();
+  work->function_.before(title, c10::ArrayRef<const c10::IValue>(shown.data(), shown.size()));
+  return work;
+}
+
+WorkRecord::WorkRecord(at::StepCallbacks listeners,
+                       std::weak_ptr<c10::ThreadLocalDebugInfo> profiler)
+    : function_(std::move(listeners)), profiler_(std::move(profiler)) {}
+
+void WorkRecord::End() {
+  std::call_once(ended_, [this] {
+    // The profiler's listener looks for the profiler of its thread, which may by now be another
+    // one, or this thread another. Without one it does nothing.
+    std::shared_ptr<c10::ThreadLocalDebugInfo> own = c10::ThreadLocalDebugInfo::current();
+    c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(profiler_.lock());
+    function_.end();
+    c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(std::move(own));
+  });
 }
 
 void HoldRecord::BeginHold() {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +79,8 @@ class CommsRecord {
 
   /// Somebody listens. Nothing but this is worth asking when not.
   bool active() const { return function_.has_value(); }
+  /// The calling thread's profiler; empty unless active().
+  const std::weak_ptr<c10::ThreadLocalDebugInfo>& profiler() const { return profiler_; }
 
   /// `collective` is the name that ProcessGroupNCCL gives the call: the tools know no other.
   /// REQUIRES: active(), and called once.
@@ -87,10 +91,36 @@ class CommsRecord {
                  bool is_transfer);
 
  private:
+  std::weak_ptr<c10::ThreadLocalDebugInfo> profiler_;
   // In this order: the listeners look at the one and the other when the function ends.
   std::optional<c10::DebugInfoGuard> info_;
   std::vector<c10::IValue> parameters_;
   std::optional<at::RecordFunction> function_;
+};
+
+/// The event of a Work, from its construction to End. It has to end before anybody learns that the
+/// work is done: who does may stop the profiler, which frees what the end writes to. Thread-safe.
+class WorkRecord {
+ public:
+  /// Null while nobody listens. `record` is that of the call; `inputs` are the tensors whose shapes
+  /// are shown.
+  static std::shared_ptr<WorkRecord> Begin(const char* title, const CommsRecord& record,
+                                           const std::vector<at::Tensor>& inputs);
+  WorkRecord(const WorkRecord&) = delete;
+  WorkRecord& operator=(const WorkRecord&) = delete;
+  ~WorkRecord() { End(); }
+
+  /// Ends the event; when another thread is doing so, waits for it. Says nothing to a profiler that
+  /// has stopped since.
+  void End();
+
+ private:
+  WorkRecord(at::StepCallbacks listeners, std::weak_ptr<c10::ThreadLocalDebugInfo> profiler);
+
+  at::RecordFunction function_;
+  // Weak: a reference would keep the state of a profiler alive, but not what its events write to.
+  const std::weak_ptr<c10::ThreadLocalDebugInfo> profiler_;
+  std::once_flag ended_;
 };
 
 /// The event "tidegate:wait_for_room" around the time that a call waits before it begins. Costs

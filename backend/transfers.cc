@@ -55,11 +55,12 @@ auto ProcessGroupTidegate::Transfer(const CallKind& kind, const Tensors& tensors
   const bool sends = kind.op_type == OpType::SEND;
   void* data = sends ? const_cast<void*>(tensor.const_data_ptr()) : tensor.mutable_data_ptr();
   const Block block{static_cast<std::byte*>(data), tensor.nbytes()};
-  auto work =
-      c10::make_intrusive<TidegateWork>(kind, communicator_,
-                                        TidegateWork::Call{tensors, TimeoutOf(c10d::kUnsetTimeout),
-                                                           /*async=*/true, windows_.Current()},
-                                        record.active() ? std::optional(tensors) : std::nullopt);
+  std::shared_ptr<WorkRecord> work_record =
+      WorkRecord::Begin(kind.title, record, record.active() ? tensors : Tensors());
+  auto work = c10::make_intrusive<TidegateWork>(
+      kind, communicator_,
+      TidegateWork::Call{tensors, TimeoutOf(c10d::kUnsetTimeout),
+                         /*async=*/true, windows_.Current(), std::move(work_record)});
   work->Start(sends ? communicator_->Send(block, dtype.value(), peer, tag, std::move(options))
                     : communicator_->Receive(block, dtype.value(), peer, tag, std::move(options)));
   if (record.active()) {

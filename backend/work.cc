@@ -1,6 +1,5 @@
 #include "backend/work.h"
 
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -18,16 +17,6 @@
 
 namespace tidegate {
 
-/// The profiler's event of one call. It has to end before anybody learns that the call is done: who
-/// does may stop the profiler, which frees what the end writes to.
-struct ProfilerEvent {
-  std::function<void()> end;
-  std::once_flag once;
-
-  /// Ends the event; when another thread is doing so, waits for it.
-  void End() { std::call_once(once, end); }
-};
-
 namespace {
 
 using c10::ivalue::Future;
@@ -35,14 +24,14 @@ using c10::ivalue::Future;
 // What is left to do for one call once its outcome is known.
 struct Completion {
   std::shared_ptr<Operation> operation;
-  std::shared_ptr<ProfilerEvent> event;  // Null unless a profiler runs.
+  std::shared_ptr<WorkRecord> record;  // Null unless a profiler runs.
   c10::intrusive_ptr<Future> future;
   std::vector<at::Tensor> results;
 
   // User code runs in here (callbacks of the future): what it throws must not reach the thread.
   void operator()() {
     try {
-      if (event) event->End();
+      if (record) record->End();
       if (operation->status().ok()) {
         future->markCompleted(c10::IValue(std::move(results)));
       } else {
@@ -69,26 +58,18 @@ c10d::WorkResult ResultOf(const Status& status) {
   }
 }
 
-/// The title of the profiler's event. None while nobody listens: the base class would allocate an
-/// event before it finds that out.
-const char* TitleOf(const CallKind& kind) { return at::hasCallbacks() ? kind.title : nullptr; }
-
 }  // namespace
 
 TidegateWork::TidegateWork(const CallKind& kind, std::shared_ptr<Communicator> communicator,
-                           Call call, const std::optional<std::vector<at::Tensor>>& profiled)
-    : c10d::Work(communicator->rank(), kind.op_type, TitleOf(kind), profiled),
+                           Call call)
+    : c10d::Work(communicator->rank(), kind.op_type),
       kind_(kind),
       communicator_(std::move(communicator)),
       call_(std::move(call)) {}
 
 void TidegateWork::Start(std::shared_ptr<Operation> operation) {
   operation_ = std::move(operation);
-  // The base class fills this in only while a profiler runs.
-  if (!recordFunctionEndCallback_) return;
-  event_ = std::make_shared<ProfilerEvent>();
-  event_->end = std::exchange(recordFunctionEndCallback_, nullptr);
-  Watch();
+  if (call_.record != nullptr) Watch();
 }
 
 bool TidegateWork::isCompleted() { return operation_->done(); }
@@ -111,7 +92,7 @@ bool TidegateWork::wait(std::chrono::milliseconds timeout) {
                      static_cast<std::int64_t>(operation_->sequence()), kind_.IsTransfer());
   }
   const Status status = operation_->Wait(ToNanoseconds(timeout));
-  if (event_ != nullptr && operation_->done()) event_->End();
+  if (call_.record != nullptr && operation_->done()) call_.record->End();
   ThrowPendingSignal();
   if (status.code() == StatusCode::kTimeout && !operation_->done()) {
     ThrowStatus(Status(StatusCode::kTimeout,
@@ -186,7 +167,7 @@ void TidegateWork::Watch() {
   // The first of its callbacks: whoever waits for the future is awake by then, and those of the
   // user come in their turn.
   future_->addCallback([](Future&) { Reaper::AwaitTurn(); });
-  Operation::OnDone(operation_, Completion{operation_, event_, future_, call_.results});
+  Operation::OnDone(operation_, Completion{operation_, call_.record, future_, call_.results});
 }
 
 }  // namespace tidegate

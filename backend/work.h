@@ -18,7 +18,7 @@
 namespace tidegate {
 
 class CoalescingWindow;
-struct ProfilerEvent;
+class WorkRecord;
 
 /// The user's handle of one Operation. Thread-safe once started.
 ///
@@ -35,11 +35,10 @@ class TidegateWork final : public c10d::Work {
     bool async = true;
     /// The window that it was issued in; null outside of one.
     std::shared_ptr<const CoalescingWindow> window = nullptr;
+    std::shared_ptr<WorkRecord> record = nullptr;  ///< Null unless a profiler runs.
   };
 
-  /// `profiled` are the tensors whose shapes a running profiler is shown.
-  TidegateWork(const CallKind& kind, std::shared_ptr<Communicator> communicator, Call call,
-               const std::optional<std::vector<at::Tensor>>& profiled);
+  TidegateWork(const CallKind& kind, std::shared_ptr<Communicator> communicator, Call call);
 
   void Start(std::shared_ptr<Operation> operation);
 
@@ -79,7 +78,6 @@ class TidegateWork final : public c10d::Work {
   const std::shared_ptr<Communicator> communicator_;  // Also for its name in messages.
   const Call call_;
   std::shared_ptr<Operation> operation_;
-  std::shared_ptr<ProfilerEvent> event_;  // Null unless a profiler runs; constant after Start.
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // Guarded by future_mutex_.
 };
