@@ -14,9 +14,10 @@ namespace {
 constexpr Nanoseconds kPatience = std::chrono::milliseconds(300);
 /// Longest sleep of what is held to a rate.
 constexpr Nanoseconds kLongestHold = std::chrono::milliseconds(10);
-/// An all-gather with a rate polls its peers for so long, and then every so often.
-constexpr Nanoseconds kPollsWithARate = std::chrono::microseconds(50);
-constexpr Nanoseconds kNapWithARate = std::chrono::microseconds(100);
+/// An all-gather with a rate polls its peers for so long before it naps.
+constexpr Nanoseconds kPollsWithARate = std::chrono::microseconds(60);
+/// Naps end when the clock, which is that of all processes, shows a multiple of this.
+constexpr Nanoseconds kNap = std::chrono::milliseconds(1);
 
 /// Of the executor, in one turn of a lane. A step moves at most a chunk; a prefetched all-gather's
 /// turn is about a millisecond at the most.
@@ -87,6 +88,7 @@ bool Lane::Run(Task& task) {
     }
     if (naps) {
       std::this_thread::sleep_for(EndOfNap(task) - clock_.Now());
+      wait_.Reset();
       continue;
     }
     const std::uint32_t ticket = context_.doorbell().Arm();
@@ -184,22 +186,29 @@ void Lane::CollectUnfinished(const Requests* requests,
 /// while an all-gather with a rate that waits for a peer. That one is probably held to its own, and
 /// polling for it would take the processor from what the rate is to leave it to.
 bool Lane::Naps(const Task& task) {
-  if (execution_.held_until() != kNotHeld) return true;
+  if (execution_.held_until() != kNotHeld) {
+    quiet_since_ = kNoDeadline;
+    return true;
+  }
   if (!pace_.has_rate() || task.calls.front().fingerprint.collective != Collective::kAllGather ||
       !Ready(task))
     return false;
   const TimePoint now = clock_.Now();
   if (quiet_since_ == kNoDeadline) quiet_since_ = now;
-  return now - quiet_since_ >= kPollsWithARate;
+  if (now - quiet_since_ < kPollsWithARate) return false;
+  quiet_since_ = kNoDeadline;  // It polls again then: the peer has woken up at the same time.
+  return true;
 }
 
 /// Held ones are looked at now and then, since no bell says that their group has failed or that
-/// limits have changed.
+/// limits have changed. All ranks wake up together: then they go on together, and what they disturb
+/// in that time, which needs all ranks as well, is disturbed once and not once a rank.
 TimePoint Lane::EndOfNap(const Task& task) const {
   const TimePoint held_until = execution_.held_until();
   const TimePoint now = clock_.Now();
-  if (held_until == kNotHeld) return std::min(task.deadline, now + kNapWithARate);
-  return std::min({task.deadline, held_until, now + kLongestHold});
+  const TimePoint soonest = held_until == kNotHeld ? now : std::min(held_until, now + kLongestHold);
+  const Nanoseconds past = soonest.time_since_epoch() % kNap;
+  return std::min(task.deadline, soonest + (kNap - past));
 }
 
 /// Whether the first task is an all-gather and nobody waits for it, nor for what is soon after it.
