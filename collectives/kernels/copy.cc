@@ -1,6 +1,6 @@
 #include "collectives/kernels/copy.h"
 
-#include "collectives/kernels/highway_targets.h"
+#include "common/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/copy.cc"
@@ -52,7 +52,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 #include "collectives/kernels/copy_targets.h"
-#include "collectives/kernels/dispatch.h"
+#include "common/simd/dispatch.h"
 
 namespace tidegate {
 

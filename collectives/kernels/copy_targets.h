@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "collectives/kernels/targets.h"
+#include "common/simd/targets.h"
 
 // Internal to collectives/kernels, its tests and its benchmarks: callers use StreamingCopy().
 

@@ -15,7 +15,7 @@
 
 #include <cstdint>
 
-#include "collectives/kernels/codecs_inl.h"
+#include "common/simd/codecs_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidegate {

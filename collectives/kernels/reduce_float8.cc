@@ -1,5 +1,5 @@
 // The kernels of floats of 8 bits, for every target.
-#include "collectives/kernels/highway_targets.h"
+#include "common/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/reduce_float8.cc"
@@ -39,8 +39,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "collectives/kernels/dispatch.h"
 #include "collectives/kernels/reduce_targets.h"
+#include "common/simd/dispatch.h"
 
 namespace tidegate {
 

@@ -1,5 +1,5 @@
 // The kernels of floats of 16 bits and more and of complex numbers, for every target.
-#include "collectives/kernels/highway_targets.h"
+#include "common/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/reduce_floats.cc"
@@ -7,11 +7,11 @@
 // After the loop over targets.
 #include <hwy/highway.h>
 
-#include "collectives/kernels/codecs_inl.h"
 #include "collectives/kernels/dtype.h"
 #include "collectives/kernels/operations_inl.h"
 #include "collectives/kernels/reduce.h"
 #include "collectives/kernels/reducer_inl.h"
+#include "common/simd/codecs_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidegate {
@@ -75,8 +75,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "collectives/kernels/dispatch.h"
 #include "collectives/kernels/reduce_targets.h"
+#include "common/simd/dispatch.h"
 
 namespace tidegate {
 

@@ -1,5 +1,5 @@
 // The kernels of integers and bools, for every target.
-#include "collectives/kernels/highway_targets.h"
+#include "common/simd/highway_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/reduce_integers.cc"
@@ -12,11 +12,11 @@
 #include <cstring>
 #include <type_traits>
 
-#include "collectives/kernels/codecs_inl.h"
 #include "collectives/kernels/dtype.h"
 #include "collectives/kernels/operations_inl.h"
 #include "collectives/kernels/reduce.h"
 #include "collectives/kernels/reducer_inl.h"
+#include "common/simd/codecs_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidegate {
@@ -128,8 +128,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "collectives/kernels/dispatch.h"
 #include "collectives/kernels/reduce_targets.h"
+#include "common/simd/dispatch.h"
 
 namespace tidegate {
 

@@ -2,7 +2,7 @@
 
 #include "collectives/kernels/dtype.h"
 #include "collectives/kernels/reduce.h"
-#include "collectives/kernels/targets.h"
+#include "common/simd/targets.h"
 
 // Internal to collectives/kernels, its tests and its benchmarks: callers use FindReduceKernel().
 

@@ -20,10 +20,10 @@
 #include <cstring>
 #include <type_traits>
 
-#include "collectives/kernels/codecs_inl.h"
-#include "collectives/kernels/float_environment.h"
 #include "collectives/kernels/operations_inl.h"
 #include "collectives/kernels/reduce.h"
+#include "common/simd/codecs_inl.h"
+#include "common/simd/float_environment.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidegate {

@@ -16,6 +16,7 @@ COMMON = (
     "common/machine",
     "common/ipc",
     "common/json",
+    "common/simd",
     "common/drivers/nvml",
     "common/drivers/sysfs",
 )
@@ -27,6 +28,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "common/machine": ("common",),
     "common/ipc": ("common", "common/machine"),
     "common/json": ("common",),
+    "common/simd": ("common",),
     "common/drivers/nvml": ("common",),
     "common/drivers/sysfs": ("common",),
     "collectives/admission": COMMON,

@@ -1,6 +1,6 @@
-#include "collectives/kernels/targets.h"
+#include "common/simd/targets.h"
 
-#include "collectives/kernels/highway_targets.h"
+#include "common/simd/highway_targets.h"
 // After the choice of targets.
 #include <hwy/highway.h>
 

@@ -7,8 +7,8 @@
 namespace tidegate {
 
 /// While alive, this thread rounds to nearest even and keeps subnormals, whatever its caller chose
-/// (torch.set_flush_denormal acts on the calling thread, where synchronous collectives run): the
-/// result of a reduction must not depend on the thread that computes it.
+/// (torch.set_flush_denormal acts on the calling thread, where synchronous collectives and steps of
+/// an optimizer run): the result of a kernel must not depend on the thread that computes it.
 class DefaultFloatEnvironment {
  public:
 #if defined(__x86_64__)

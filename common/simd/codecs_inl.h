@@ -1,11 +1,11 @@
 // Element types: how a vector in memory becomes vectors of the accumulation type and how those
 // become a vector in memory again. Compiled once a target by the files that include it through
 // hwy/foreach_target.h.
-#if defined(TIDEGATE_KERNELS_CODECS_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef TIDEGATE_KERNELS_CODECS_INL_H
-#undef TIDEGATE_KERNELS_CODECS_INL_H
+#if defined(TIDEGATE_SIMD_CODECS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TIDEGATE_SIMD_CODECS_INL_H
+#undef TIDEGATE_SIMD_CODECS_INL_H
 #else
-#define TIDEGATE_KERNELS_CODECS_INL_H
+#define TIDEGATE_SIMD_CODECS_INL_H
 #endif
 
 #include <hwy/highway.h>
@@ -97,8 +97,7 @@ struct BFloat16 : SixteenBit {
   static HWY_INLINE Bits Encode(const Floats (&parts)[2]) {
     return hn::Or(hn::ShiftRight<16>(Round(parts[0])), hn::And(Round(parts[1]), Every(0xffff0000)));
   }
-
- private:
+  /// The nearest bfloat16, ties to even, in the upper half of each lane; the lower has no meaning.
   static TIDEGATE_CONVERSION Bits Round(Floats value) {
     const Bits bits = AsBits(value);
     // Rounding could carry a NaN's payload away, into infinity or into the sign.
@@ -193,4 +192,4 @@ struct Float16 {
 }  // namespace tidegate
 HWY_AFTER_NAMESPACE();
 
-#endif  // TIDEGATE_KERNELS_CODECS_INL_H
+#endif  // TIDEGATE_SIMD_CODECS_INL_H

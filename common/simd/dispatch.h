@@ -4,9 +4,9 @@
 
 #include <cstddef>
 
-#include "collectives/kernels/targets.h"
+#include "common/simd/targets.h"
 
-// Internal to the files of collectives/kernels that export a table of functions.
+// Internal to the files of kernels that export a table of functions.
 
 namespace tidegate {
 
