@@ -23,7 +23,7 @@ def rows(text: str) -> list[str]:
 
 
 def test_each_command_is_shown() -> None:
-    assert {command.split()[0] for command, _ in SHOWN} == {"topo", "plan", "sim"}
+    assert {command.split()[0] for command, _ in SHOWN} == {"topo", "plan", "sim", "estimate"}
 
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])

@@ -16,7 +16,7 @@ import tidegate as package
 from tests.python.cli import environment, tidegate
 from tests.support.interpreter import run_script
 
-COMMANDS = ("doctor", "env", "demo", "topo", "plan", "sim", "measure", "bench")
+COMMANDS = ("doctor", "env", "demo", "topo", "plan", "sim", "measure", "bench", "estimate")
 
 
 def in_terminal(*command: str, cwd: Path, **extra: str) -> str:

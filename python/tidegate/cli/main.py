@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from tidegate._version import __version__
-from tidegate.cli import bench, demo, doctor, env, measure, plan, sim, topo
+from tidegate.cli import bench, demo, doctor, env, estimate, measure, plan, sim, topo
 from tidegate.cli.errors import CommandError, UsageError
 from tidegate.cli.output import Output
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-_COMMANDS = (doctor, env, demo, topo, plan, sim, measure, bench)
+_COMMANDS = (doctor, env, demo, topo, plan, sim, measure, bench, estimate)
 
 
 def _name(command: ModuleType) -> str:
