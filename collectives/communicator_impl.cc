@@ -4,8 +4,8 @@
 #include <exception>
 #include <utility>
 
-#include "collectives/fork_generation.h"
 #include "collectives/process_runtime.h"
+#include "common/fork_generation.h"
 #include "common/inline_vector.h"
 #include "common/recycled.h"
 

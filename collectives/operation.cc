@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "collectives/communicator.h"
-#include "collectives/fork_generation.h"
 #include "collectives/interrupt.h"
 #include "collectives/process_runtime.h"
 #include "collectives/reaper.h"
 #include "common/check.h"
+#include "common/fork_generation.h"
 #include "common/futex.h"
 #include "common/units.h"
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/fork_generation.h"
 #include "collectives/plan_basis.h"
+#include "common/fork_generation.h"
 
 namespace tidegate {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "collectives/communicator_impl.h"
-#include "collectives/fork_generation.h"
 #include "collectives/statistics.h"
 #include "collectives/transport/shm/node_service.h"
+#include "common/fork_generation.h"
 #include "common/log.h"
 
 namespace tidegate {

@@ -1,8 +1,8 @@
 // How a communicator's all-gathers pass the gate that counts them.
 
 #include "collectives/communicator_impl.h"
-#include "collectives/fork_generation.h"
 #include "collectives/interrupt.h"
+#include "common/fork_generation.h"
 
 namespace tidegate {
 namespace {

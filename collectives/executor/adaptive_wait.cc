@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/pause.h"
+
 namespace tidegate {
 namespace {
 
@@ -17,14 +19,6 @@ constexpr Nanoseconds kYieldBudget = std::chrono::milliseconds(1);
 constexpr Nanoseconds kFirstRest = std::chrono::milliseconds(4);
 constexpr Nanoseconds kLastRest = std::chrono::milliseconds(128);
 constexpr int kFastYieldsToTrust = 32;
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
