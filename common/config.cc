@@ -276,6 +276,10 @@ const std::vector<Setting>& Table() {
       OneOf("TIDEGATE_AG_LINKS", &Config::ag_links, {"all", "node", "net"},
             "The links on which they count: all, those to ranks of the node, or those to ranks of "
             "others (no group has any yet)."),
+      CountOr(
+          "automatic", "TIDEGATE_OFFLOAD_THREADS", &Config::offload_threads, 1, 1024,
+          "Threads of a rank's optimizer step, its own among them, whatever OMP_NUM_THREADS and "
+          "a cgroup's quota say; else an equal part of the node's cores (docs/offload.md)."),
       Duration("TIDEGATE_SHUTDOWN_TIMEOUT", &Config::shutdown_timeout, Nanoseconds::zero(),
                std::chrono::hours(1),
                "How long shutdown waits for unfinished operations before it aborts them; 0 aborts "

@@ -42,6 +42,7 @@ struct Config {
   /// TIDEGATE_AG_BURST: bytes of them at once after a pause; else those of 10 ms, at least 1 MiB.
   std::optional<std::size_t> ag_burst;
   std::string ag_links = "all";  ///< TIDEGATE_AG_LINKS: on which they count: all, node or net.
+  std::optional<std::size_t> offload_threads;  ///< TIDEGATE_OFFLOAD_THREADS: else by the machine.
   Nanoseconds shutdown_timeout = std::chrono::seconds(10);  ///< TIDEGATE_SHUTDOWN_TIMEOUT.
   std::string algo;            ///< TIDEGATE_ALGO: forced algorithms; empty: none.
   std::string topo_file;       ///< TIDEGATE_TOPO_FILE: description of the machine; empty: none.

@@ -68,6 +68,7 @@ TEST(ConfigTest, ReadsEverySetting) {
                                       {"TIDEGATE_AG_LINKS", "node"},
                                       {"TIDEGATE_AG_RATE", "1.5G"},
                                       {"TIDEGATE_AG_BURST", "8M"},
+                                      {"TIDEGATE_OFFLOAD_THREADS", "12"},
                                       {"TIDEGATE_DEFAULT", "cpu,cuda"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config.value().debug, LogLevel::kTrace);
@@ -83,6 +84,7 @@ TEST(ConfigTest, ReadsEverySetting) {
   EXPECT_EQ(config.value().ag_links, "node");
   EXPECT_EQ(config.value().ag_rate, std::size_t{3} << 29);
   EXPECT_EQ(config.value().ag_burst, std::size_t{8} << 20);
+  EXPECT_EQ(config.value().offload_threads, 12U);
   EXPECT_EQ(config.value().topo_file, "/etc/topo.json");
   EXPECT_EQ(config.value().topo_dump_file, "dump.json");
   EXPECT_EQ(config.value().node_id, "rack-1:node_2.b");
