@@ -19,6 +19,11 @@ bool IsSupported(KernelTarget target) {
   return (hwy::SupportedTargets() & HWY_TARGETS & target) != 0;
 }
 
+KernelTarget BestTarget() {
+  const KernelTarget supported = hwy::SupportedTargets() & HWY_TARGETS;
+  return supported & -supported;
+}
+
 std::string_view NameOfTarget(KernelTarget target) { return hwy::TargetName(target); }
 
 void UseKernelTarget(KernelTarget target) {

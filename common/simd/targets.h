@@ -17,6 +17,8 @@ using KernelTarget = std::int64_t;
 std::vector<KernelTarget> KernelTargets();
 /// Whether this CPU and operating system run it.
 bool IsSupported(KernelTarget target);
+/// The best that is supported, or the one that UseKernelTarget() chose.
+KernelTarget BestTarget();
 /// "AVX3" (AVX-512 F, BW, DQ and VL), "AVX2" (with F16C and FMA), "SSE4", "NEON", "EMU128", ...
 std::string_view NameOfTarget(KernelTarget target);
 /// From now on whoever looks for a kernel without naming a target gets this one; 0: the best again.

@@ -62,6 +62,7 @@ ALLOWED["collectives/executor"] = (
     "collectives/transport",
 )
 ALLOWED["collectives"] = tuple(ALLOWED)
+ALLOWED["offload/optim"] = COMMON
 ALLOWED["offload/threads"] = COMMON
 ALLOWED["backend"] = tuple(ALLOWED)
 ALLOWED["python/bindings"] = tuple(ALLOWED)
