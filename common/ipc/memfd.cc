@@ -29,6 +29,9 @@ Status AllocationStatus(int error_number, std::size_t size, std::string_view rem
   return Status(status.code(), status.message() + "; " + std::string(remedy));
 }
 
+// MFD_HUGE_2MB, which not every C library names: the logarithm of the size above bit 26.
+constexpr unsigned kHuge2MiB = 21U << 26;
+
 constexpr std::string_view kMemoryRemedy =
     "free memory, or raise the memory limit of this container or job";
 constexpr std::string_view kFileSizeRemedy = "raise the file size limit (ulimit -f)";
@@ -57,12 +60,13 @@ bool ExceedsFileSizeLimit(std::size_t size) {
 
 }  // namespace
 
-Result<UniqueFd> CreateMemfd(std::string_view label, std::size_t size) {
+Result<UniqueFd> CreateMemfd(std::string_view label, std::size_t size, MemfdPages pages) {
   if (size > static_cast<std::size_t>(std::numeric_limits<off_t>::max()) ||
       ExceedsFileSizeLimit(size)) {
     return AllocationStatus(EFBIG, size, kFileSizeRemedy);
   }
-  UniqueFd fd(memfd_create(std::string(label).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const unsigned huge = pages == MemfdPages::kHugePool ? MFD_HUGETLB | kHuge2MiB : 0;
+  UniqueFd fd(memfd_create(std::string(label).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | huge));
   if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
     return AllocationStatus(errno, size, kMemoryRemedy);

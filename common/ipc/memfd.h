@@ -8,10 +8,19 @@
 
 namespace tidegate {
 
+/// What a file's pages come from.
+enum class MemfdPages {
+  kOrdinary,
+  /// The machine's pool of 2 MiB pages (vm.nr_hugepages), which are never swapped; `size` is a
+  /// multiple of that. Where the pool is short, a mapping made without MAP_NORESERVE fails.
+  kHugePool,
+};
+
 /// A nameless shared-memory file of `size` bytes (memfd, close-on-exec, sealed against shrinking,
 /// so that a peer cannot make a later access fault). No page is allocated yet. `label` shows up in
 /// /proc/PID/maps only.
-Result<UniqueFd> CreateMemfd(std::string_view label, std::size_t size);
+Result<UniqueFd> CreateMemfd(std::string_view label, std::size_t size,
+                             MemfdPages pages = MemfdPages::kOrdinary);
 
 /// Size in bytes of the file behind `fd`.
 Result<std::size_t> FileSize(int fd);

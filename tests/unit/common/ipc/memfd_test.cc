@@ -44,6 +44,15 @@ TEST(MemfdTest, ClosesOnExec) {
   EXPECT_EQ(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
+TEST(MemfdTest, PagesOfTheHugePoolAreHuge) {
+  const Result<UniqueFd> fd = CreateMemfd("test", 2 * kMiB, MemfdPages::kHugePool);
+  if (!fd.ok()) GTEST_SKIP() << fd.status().message();
+  struct stat file{};
+  ASSERT_EQ(fstat(fd.value().get(), &file), 0);
+  EXPECT_EQ(file.st_blksize, static_cast<blksize_t>(2 * kMiB));
+  EXPECT_EQ(ftruncate(fd.value().get(), 0), -1);
+}
+
 TEST(MemfdTest, NobodyCanResizeOrUnseal) {
   const UniqueFd fd = Create(kMiB);
   EXPECT_EQ(ftruncate(fd.get(), kMiB / 2), -1);
