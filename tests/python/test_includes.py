@@ -62,6 +62,8 @@ ALLOWED["collectives/executor"] = (
     "collectives/transport",
 )
 ALLOWED["collectives"] = tuple(ALLOWED)
+# Beside collectives: neither includes the other.
+ALLOWED["offload/memory"] = COMMON
 ALLOWED["offload/optim"] = COMMON
 ALLOWED["offload/threads"] = COMMON
 ALLOWED["backend"] = tuple(ALLOWED)

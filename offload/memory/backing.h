@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "offload/memory/byte_range.h"
+#include "offload/memory/memory_room.h"
+#include "offload/memory/node_segment.h"
+#include "offload/memory/numa_binding.h"
+
+namespace tidegate::offload {
+
+/// Runs `commit(piece)` once for each piece in [0, pieces), on whichever threads, and returns when
+/// all are done: the failure of one of them, or ok. It must not call into the arena.
+using RunPieces = std::function<Status(std::size_t pieces,
+                                       const std::function<Status(std::size_t piece)>& commit)>;
+
+/// The pages behind a slice: which are there, how they come and how they go.
+///
+/// They come in this order, since a page stays where its first touch put it:
+///   1. the room for all of them is checked, so that lack of memory is a Status;
+///   2. the range is bound to its NUMA node (mbind sets the policy of the *file's* range, so it
+///      holds for whoever touches it), if it has one;
+///   3. huge pages are advised for the whole 2 MiB units of it and forbidden elsewhere, so that no
+///      byte more is taken than was asked for;
+///   4. it is populated in pieces, by the threads of RunPieces: MADV_POPULATE_WRITE, which
+///      allocates, zeroes and maps in one pass and reports what a plain touch would answer with
+///      SIGBUS. Without a node in 2. the pages land on the nodes of those threads.
+/// Kernels before 5.14 have no such call: there fallocate allocates (by the same policies, in the
+/// same pieces, but small pages only), and zeroing is left to the first use.
+///
+/// Externally locked.
+class Backing {
+ public:
+  /// Pieces of step 4, which begin at multiples of this.
+  static constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+  enum class Populate { kAutomatic, kNever };  ///< kNever: as on an old kernel, for tests.
+
+  /// Of slice `rank`, mapped at `base`; `run` may be null (the calling thread does it all).
+  Backing(std::shared_ptr<const NodeSegment> segment, int rank, std::byte* base, RunPieces run,
+          MemoryRoom room = MemoryRoom(), Populate populate = Populate::kAutomatic);
+
+  /// The parts of `range` (whole pages) that have no pages.
+  std::vector<ByteRange> Missing(ByteRange range) const { return committed_.Missing(range); }
+  /// The parts that have.
+  std::vector<ByteRange> Within(ByteRange range) const { return committed_.Within(range); }
+
+  /// Gives pages to `missing`, which Missing returned: all or none. kResourceExhausted for lack of
+  /// memory, kInvalidArgument for a node that does not exist. A policy that cannot be set is
+  /// noted (placement_problem) and no failure.
+  Status Commit(const std::vector<ByteRange>& missing, int node);
+
+  /// Gives the pages of `range` (whole pages) back to the machine, under all mappings.
+  Status Release(ByteRange range);
+
+  std::size_t bytes() const { return committed_.bytes(); }
+  std::size_t page_bytes() const { return segment_->page_bytes(); }
+  /// Why memory could not be bound to its node; empty: it was, or was not to be.
+  const std::string& placement_problem() const { return placement_problem_; }
+
+ private:
+  Status CheckRoom(std::size_t bytes);
+  Status Prepare(ByteRange range, int node);
+  Status Touch(const std::vector<ByteRange>& ranges);
+  Status TouchPiece(ByteRange piece) const;
+
+  const std::shared_ptr<const NodeSegment> segment_;
+  const std::size_t file_offset_;
+  std::byte* const base_;
+  const RunPieces run_;
+  const Populate populate_;
+  MemoryRoom room_;
+  RangeSet committed_;
+  std::string placement_problem_;
+};
+
+}  // namespace tidegate::offload
