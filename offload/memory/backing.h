@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/function_ref.h"
 #include "common/status.h"
 #include "offload/memory/byte_range.h"
 #include "offload/memory/memory_room.h"
@@ -15,9 +16,10 @@
 namespace tidegate::offload {
 
 /// Runs `commit(piece)` once for each piece in [0, pieces), on whichever threads, and returns when
-/// all are done: the failure of one of them, or ok. It must not call into the arena.
-using RunPieces = std::function<Status(std::size_t pieces,
-                                       const std::function<Status(std::size_t piece)>& commit)>;
+/// all are done: the failure of one of them, or ok. It is called under the arena's lock, so neither
+/// it nor anything that its threads do first may call into the arena.
+using RunPieces =
+    std::function<Status(std::size_t pieces, FunctionRef<Status(std::size_t piece)> commit)>;
 
 /// The pages behind a slice: which are there, how they come and how they go.
 ///

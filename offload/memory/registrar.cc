@@ -1,7 +1,8 @@
 #include "offload/memory/registrar.h"
 
-#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -59,6 +60,7 @@ Status LimitStatus(std::size_t more, std::size_t limit, std::size_t locked) {
                     " short; raise the limit (ulimit -l, --ulimit memlock=-1 of a container)");
 }
 
+/// By system calls: under the sanitizers the functions of the C library do nothing.
 class LockRegistrar final : public Registrar {
  public:
   explicit LockRegistrar(std::size_t most_bytes_a_piece) : most_bytes_(most_bytes_a_piece) {}
@@ -76,7 +78,7 @@ class LockRegistrar final : public Registrar {
   }
 
   Status Register(std::span<std::byte> piece) override {
-    if (mlock(piece.data(), piece.size()) == 0) return Status();
+    if (syscall(SYS_mlock, piece.data(), piece.size()) == 0) return Status();
     const int error = errno;
     // Of several failures that look alike, the limit is the one with a remedy.
     const std::optional<std::size_t> limit = LockLimit();
@@ -86,7 +88,9 @@ class LockRegistrar final : public Registrar {
     return ErrnoStatus(error, "cannot lock " + FormatBytes(piece.size()) + " of memory (mlock)");
   }
 
-  void Release(std::span<std::byte> piece) override { munlock(piece.data(), piece.size()); }
+  void Release(std::span<std::byte> piece) override {
+    syscall(SYS_munlock, piece.data(), piece.size());
+  }
 
  private:
   const std::size_t most_bytes_;

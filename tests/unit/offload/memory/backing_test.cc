@@ -93,7 +93,7 @@ TEST_P(BackingTest, MemoryThatOthersTakeMeanwhileIsNoticed) {
 TEST_P(BackingTest, PiecesAreTouchedByTheThreadsThatRunThem) {
   std::set<std::size_t> seen;
   std::size_t pieces_run = 0;
-  const RunPieces run = [&](std::size_t pieces, const std::function<Status(std::size_t)>& commit) {
+  const RunPieces run = [&](std::size_t pieces, FunctionRef<Status(std::size_t)> commit) {
     pieces_run = pieces;
     std::vector<std::thread> threads;
     std::vector<Status> outcomes(pieces);
@@ -110,7 +110,7 @@ TEST_P(BackingTest, PiecesAreTouchedByTheThreadsThatRunThem) {
 }
 
 TEST_P(BackingTest, AFailedPieceLeavesNoPages) {
-  const RunPieces run = [&](std::size_t, const std::function<Status(std::size_t)>& commit) {
+  const RunPieces run = [&](std::size_t, FunctionRef<Status(std::size_t)> commit) {
     TIDEGATE_RETURN_IF_ERROR(commit(0));
     return Status(StatusCode::kInternal, "a thread was lost");
   };
