@@ -66,6 +66,7 @@ ALLOWED["collectives"] = tuple(ALLOWED)
 ALLOWED["offload/memory"] = COMMON
 ALLOWED["offload/optim"] = COMMON
 ALLOWED["offload/threads"] = COMMON
+ALLOWED["offload"] = (*COMMON, "offload/memory", "offload/optim", "offload/threads")
 ALLOWED["backend"] = tuple(ALLOWED)
 ALLOWED["python/bindings"] = tuple(ALLOWED)
 ALLOWED["bench/collectives"] = ALLOWED["backend"]
