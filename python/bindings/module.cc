@@ -26,6 +26,7 @@
 #include "collectives/reaper.h"
 #include "common/clock.h"
 #include "python/bindings/inspection.h"
+#include "python/bindings/offload.h"
 #include "python/bindings/planning.h"
 
 namespace tidegate {
@@ -168,6 +169,7 @@ PYBIND11_MODULE(TIDEGATE_SHIM_NAME, module) {
   BackendClass backend(module, "ProcessGroupTidegate");
   BindOptions(backend);
   BindInspection(module);
+  BindOffload(module);
   BindPlanning(module);
   BindBackend(backend);
 

@@ -8,6 +8,7 @@ import collections.abc
 import datetime
 import typing
 
+import torch
 import torch._C._distributed_c10d
 import torch.distributed.distributed_c10d
 
@@ -56,6 +57,99 @@ class ProcessGroupTidegate(torch._C._distributed_c10d.Backend):
     def options(self) -> torch._C._distributed_c10d.Backend.Options:
         """
         A copy of the options of the group.
+        """
+
+class OffloadParameter:
+    """
+    What the offload engine keeps for one parameter.
+    """
+
+    fresh: bool
+    def __init__(
+        self,
+        parameter: torch.Tensor,
+        master: str,
+        states: str,
+        state_count: typing.SupportsInt | typing.SupportsIndex,
+        counts_steps: bool,
+    ) -> None: ...
+    def export_master(self) -> torch.Tensor: ...
+    def export_state(self, index: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor: ...
+    def fill_state(
+        self,
+        index: typing.SupportsInt | typing.SupportsIndex,
+        value: typing.SupportsFloat | typing.SupportsIndex,
+    ) -> None: ...
+    def import_master(self, values: torch.Tensor) -> None: ...
+    def import_state(
+        self, index: typing.SupportsInt | typing.SupportsIndex, values: torch.Tensor
+    ) -> None: ...
+    @property
+    def master(self) -> typing.Any: ...
+    @property
+    def plain_states(self) -> bool: ...
+    @property
+    def scales(self) -> list[torch.Tensor]: ...
+    @property
+    def states(self) -> list[torch.Tensor]: ...
+    @property
+    def step(self) -> typing.Any: ...
+    @property
+    def stream(self) -> int: ...
+    @stream.setter
+    def stream(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
+class OffloadStep:
+    """
+    The steps of one offloaded optimizer.
+    """
+    @staticmethod
+    def stale(
+        records: collections.abc.Sequence[OffloadParameter],
+        parameters: collections.abc.Sequence[torch.Tensor],
+        state_count: typing.SupportsInt | typing.SupportsIndex,
+    ) -> list[int]:
+        """
+        The places whose record has to be made anew.
+        """
+    def __init__(self) -> None: ...
+    def add(
+        self,
+        rule: str,
+        parameters: collections.abc.Sequence[OffloadParameter],
+        gradients: collections.abc.Sequence[torch.Tensor],
+        *,
+        lr: typing.SupportsFloat | typing.SupportsIndex,
+        weight_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        maximize: bool = False,
+        beta1: typing.SupportsFloat | typing.SupportsIndex = 0.9,
+        beta2: typing.SupportsFloat | typing.SupportsIndex = 0.999,
+        eps: typing.SupportsFloat | typing.SupportsIndex = 1e-08,
+        amsgrad: bool = False,
+        momentum: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        dampening: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+        nesterov: bool = False,
+        lr_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
+    ) -> None:
+        """
+        Take the gradients of parameters of one group into the next step.
+        """
+    def clear(self) -> None:
+        """
+        Drop everything that was added.
+        """
+    def run(
+        self,
+        factor: typing.SupportsFloat | typing.SupportsIndex,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+        wants_sums: bool,
+    ) -> typing.Any:
+        """
+        Step everything that was added, with each gradient times `factor`.
+        """
+    def sums(self, factor: typing.SupportsFloat | typing.SupportsIndex) -> torch.Tensor:
+        """
+        The sum of squares of each gradient times `factor`, float64.
         """
 
 class Cluster:
@@ -194,6 +288,8 @@ class NullBackend(torch._C._distributed_c10d.Backend):
     ) -> None: ...
 
 _ProcessGroupTidegate = ProcessGroupTidegate
+_OffloadParameter = OffloadParameter
+_OffloadStep = OffloadStep
 _Cluster = Cluster
 _NullBackend = NullBackend
 
@@ -231,6 +327,7 @@ class Shim(typing.Protocol):
         """
         What this process may use, as the backend sees it: usable_cpus, cpu_quota (processors, None: no limit), available_memory and memory_limit (bytes, None: no limit), numa_nodes, host_name. `root` replaces / for tests.
         """
+    def offload_stats_json(self) -> str: ...
     def parse_bytes(self, text: str) -> int:
         """
         Reads "64M", "1.5GiB" or "4096".
@@ -254,5 +351,7 @@ class Shim(typing.Protocol):
         """
     torch_version: str
     ProcessGroupTidegate: type[_ProcessGroupTidegate]
+    OffloadParameter: type[_OffloadParameter]
+    OffloadStep: type[_OffloadStep]
     Cluster: type[_Cluster]
     NullBackend: type[_NullBackend]

@@ -1,0 +1,171 @@
+#include "backend/offload_parameter.h"
+
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include "backend/offload_engine.h"
+#include "common/fork_generation.h"
+
+namespace tidegate {
+namespace {
+
+using offload::ElementType;
+using offload::Master;
+using offload::States;
+
+at::ScalarType DtypeOf(States states) {
+  switch (states) {
+    case States::kBFloat16:
+      return at::kBFloat16;
+    case States::kBlock8:
+      return at::kByte;
+    default:
+      return at::kFloat;
+  }
+}
+
+/// Like torch's error for the same mistake.
+void CheckParameter(const at::Tensor& parameter) {
+  if (!parameter.device().is_cpu() || parameter.layout() != at::kStrided)
+    ThrowOffloadStatus({StatusCode::kInvalidArgument,
+                        "offloaded parameters are strided tensors on the CPU; got one of " +
+                            c10::str(parameter.layout(), " layout on ", parameter.device())});
+  if (!ElementTypeOf(parameter.scalar_type()))
+    C10_THROW_ERROR(TypeError,
+                    c10::str("parameters of ", parameter.scalar_type(), " cannot be offloaded"));
+}
+
+}  // namespace
+
+std::optional<ElementType> ElementTypeOf(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return ElementType::kFloat32;
+    case at::kBFloat16:
+      return ElementType::kBFloat16;
+    case at::kHalf:
+      return ElementType::kFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+OffloadParameter::OffloadParameter(at::Tensor parameter, Master master, States states,
+                                   int state_count, bool counts_steps)
+    : parameter_(parameter.detach()),
+      memory_(parameter.const_data_ptr()),
+      master_kind_(master),
+      states_kind_(states),
+      generation_(ForkGeneration()) {
+  CheckParameter(parameter);
+  OffloadEngine& engine = OffloadEngine::OfThisProcess();
+  const at::Tensor shape = at::empty_like(parameter_.to(at::kMeta), at::MemoryFormat::Preserve);
+  dense_ = parameter_.is_non_overlapping_and_dense();
+  const std::vector<std::int64_t> strides =
+      dense_ ? parameter_.strides().vec() : parameter_.to(at::kMeta).contiguous().strides().vec();
+  const auto zeros = [&](at::ScalarType dtype) {
+    return engine.Zeros(parameter_.sizes(), strides, dtype);
+  };
+  for (int state = 0; state < state_count; ++state) {
+    states_.push_back(zeros(DtypeOf(states)));
+    if (states == States::kBlock8) {
+      const auto blocks =
+          (parameter_.numel() + static_cast<std::int64_t>(offload::kScaleBlock) - 1) /
+          static_cast<std::int64_t>(offload::kScaleBlock);
+      scales_.push_back(engine.Zeros({blocks}, {1}, at::kFloat));
+    }
+  }
+  if (master == Master::kFloat32) {
+    master_ = zeros(at::kFloat);
+    master_.copy_(parameter_);
+  } else if (master == Master::kSplit) {
+    master_ = zeros(at::kShort);
+  }
+  if (counts_steps) step_ = at::zeros({}, at::kFloat);
+  version_ = Version();
+}
+
+bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) const {
+  return parameter.const_data_ptr() == memory_ && parameter.sizes() == parameter_.sizes() &&
+         parameter.strides() == parameter_.strides() &&
+         parameter.scalar_type() == parameter_.scalar_type() &&
+         states_.size() == static_cast<std::size_t>(state_count) && generation_ == ForkGeneration();
+}
+
+void OffloadParameter::FillState(int index, double value) {
+  const auto at = static_cast<std::size_t>(index);
+  if (plain_states()) {
+    states_.at(at).fill_(value);
+  } else {
+    ImportState(index, at::full_like(states_.at(at), value, at::kFloat));
+  }
+}
+
+void OffloadParameter::ImportState(int index, const at::Tensor& values) {
+  const auto at = static_cast<std::size_t>(index);
+  if (states_kind_ == States::kBlock8)
+    ThrowOffloadStatus({StatusCode::kUnsupported, "8-bit states are not offered yet"});
+  states_.at(at).copy_(values);
+}
+
+void OffloadParameter::ImportMaster(const at::Tensor& values) {
+  if (master_kind_ == Master::kFloat32) master_.copy_(values);
+}
+
+at::Tensor OffloadParameter::ExportState(int index) const {
+  return states_.at(static_cast<std::size_t>(index)).to(at::kFloat);
+}
+
+at::Tensor OffloadParameter::ExportMaster() const { return master_.to(at::kFloat); }
+
+offload::Layout OffloadParameter::LayoutWith(ElementType gradient) const {
+  return {.gradient = gradient,
+          .parameter = *ElementTypeOf(parameter_.scalar_type()),
+          .master = master_kind_,
+          .states = states_kind_};
+}
+
+std::optional<std::uint32_t> OffloadParameter::Version() const {
+  if (parameter_.is_inference()) return std::nullopt;
+  return parameter_._version();
+}
+
+void OffloadParameter::FollowParameter() {
+  if (master_kind_ == Master::kNone || Version() == version_) return;
+  if (master_kind_ == Master::kFloat32) {
+    // What still is the master's rounding keeps the bits that it does not show.
+    const at::Tensor changed = master_.to(parameter_.scalar_type()).ne(parameter_);
+    master_.copy_(at::where(changed, parameter_.to(at::kFloat), master_));
+  } else {
+    master_.zero_();
+  }
+  version_ = Version();
+}
+
+offload::TensorOperands OffloadParameter::Operands(at::Tensor& copy) {
+  FollowParameter();
+  offload::TensorOperands operands;
+  operands.count = static_cast<std::size_t>(parameter_.numel());
+  if (!dense_) copy = parameter_.contiguous();
+  operands.parameter = dense_ ? parameter_.mutable_data_ptr() : copy.mutable_data_ptr();
+  if (master_.defined()) operands.master = master_.mutable_data_ptr();
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    operands.states[s] = states_[s].mutable_data_ptr();
+    if (!scales_.empty()) operands.scales[s] = scales_[s].mutable_data_ptr<float>();
+  }
+  return operands;
+}
+
+void OffloadParameter::Stepped(const at::Tensor& copy) {
+  if (!dense_) {
+    parameter_.copy_(copy);
+  } else if (!parameter_.is_inference()) {
+    parameter_.unsafeGetTensorImpl()->bump_version();
+  }
+  version_ = Version();
+  fresh = false;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "offload/optim/update.h"
+
+namespace tidegate {
+
+/// What the offload engine keeps for one parameter, in the memory of OffloadEngine. The tensors
+/// have the parameter's shape and, where that is dense in memory, its strides; else they are
+/// contiguous. Used by one thread at a time. Everything throws as ThrowOffloadStatus.
+class OffloadParameter {
+ public:
+  /// `parameter`: float32, bfloat16 or float16, strided, on the CPU. States are zero, the master is
+  /// what the parameter is. `state_count` at most 3; with `counts_steps` there is a step of zero.
+  OffloadParameter(at::Tensor parameter, offload::Master master, offload::States states,
+                   int state_count, bool counts_steps);
+
+  /// Whether this is still the record of `parameter`: the same memory, in the process that made it.
+  bool Serves(const at::Tensor& parameter, int state_count) const;
+
+  const std::vector<at::Tensor>& states() const { return states_; }
+  /// Of 8-bit states, one a state; else empty.
+  const std::vector<at::Tensor>& scales() const { return scales_; }
+  /// float32, or int16 of a split master; undefined without a master.
+  const at::Tensor& master() const { return master_; }
+  /// A float32 scalar, as torch's optimizers keep it; undefined for rules that count none.
+  const at::Tensor& step() const { return step_; }
+  /// Whether states are in the layout of torch's optimizers, float32.
+  bool plain_states() const { return states_kind_ == offload::States::kFloat32; }
+
+  void FillState(int index, double value);
+  /// From a tensor of the parameter's shape and any floating-point dtype.
+  void ImportState(int index, const at::Tensor& values);
+  void ImportMaster(const at::Tensor& values);
+  /// New float32 tensors of the parameter's shape, from which Import makes the same bits again.
+  at::Tensor ExportState(int index) const;
+  at::Tensor ExportMaster() const;
+
+  /// Whether the next step is the first that its states see (SGD's momentum buffer).
+  bool fresh = true;
+  /// Which stream of random numbers rounds its states.
+  std::uint64_t stream = 0;
+
+  // For OffloadStep.
+
+  const at::Tensor& parameter() const { return parameter_; }
+  offload::Layout LayoutWith(offload::ElementType gradient) const;
+  /// The memory of everything but the gradient. A parameter that is not dense is copied to `copy`
+  /// first, which CopyBack writes to it afterwards. The master follows the parameter if anybody
+  /// else has written to that since the last step.
+  offload::TensorOperands Operands(at::Tensor& copy);
+  /// After a step: who keeps the parameter for a backward pass must learn that it has changed.
+  void Stepped(const at::Tensor& copy);
+
+ private:
+  std::optional<std::uint32_t> Version() const;
+  void FollowParameter();
+
+  const at::Tensor parameter_;
+  const void* const memory_;
+  const offload::Master master_kind_;
+  const offload::States states_kind_;
+  const std::uint64_t generation_;
+  bool dense_ = true;
+  std::vector<at::Tensor> states_;
+  std::vector<at::Tensor> scales_;
+  at::Tensor master_;
+  at::Tensor step_;
+  std::optional<std::uint32_t> version_;  ///< Of the parameter when the master was equal to it.
+};
+
+/// nullopt for dtypes that are not offered.
+std::optional<offload::ElementType> ElementTypeOf(at::ScalarType dtype);
+
+}  // namespace tidegate

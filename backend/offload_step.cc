@@ -1,0 +1,169 @@
+#include "backend/offload_step.h"
+
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include "backend/gil.h"
+#include "backend/offload_engine.h"
+
+namespace tidegate {
+namespace {
+
+void Check(const Status& status) {
+  if (!status.ok()) ThrowOffloadStatus(status);
+}
+
+void Refuse(std::size_t place, std::string what) {
+  Check({StatusCode::kInvalidArgument,
+         c10::str("the gradient of parameter ", place, " of its group ", what)});
+}
+
+/// A seed of each tensor: the finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
+std::uint64_t SeedOf(std::uint64_t seed, std::uint64_t stream) {
+  std::uint64_t bits = seed + (stream + 1) * 0x9e3779b97f4a7c15;
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
+  return bits ^ (bits >> 31);
+}
+
+/// `gradient` with its elements in memory in the order of the parameter's.
+at::Tensor InOrderOf(const OffloadParameter& record, const at::Tensor& gradient) {
+  const at::Tensor& parameter = record.parameter();
+  if (gradient.is_contiguous() && parameter.is_contiguous()) return gradient;
+  if (!parameter.is_non_overlapping_and_dense()) return gradient.contiguous();
+  if (gradient.strides() == parameter.strides()) return gradient;
+  return at::empty_strided(parameter.sizes(), parameter.strides(), gradient.options())
+      .copy_(gradient);
+}
+
+std::span<double> Doubles(const at::Tensor& tensor) {
+  return {tensor.mutable_data_ptr<double>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+}  // namespace
+
+OffloadStep::OffloadStep() : runner_(OffloadEngine::OfThisProcess().pool()) {}
+
+std::vector<std::size_t> OffloadStep::Stale(
+    const std::vector<std::shared_ptr<OffloadParameter>>& records,
+    const std::vector<at::Tensor>& parameters, int state_count) {
+  TORCH_CHECK_VALUE(records.size() == parameters.size(), records.size(), " records and ",
+                    parameters.size(), " parameters");
+  std::vector<std::size_t> stale;
+  for (std::size_t place = 0; place < records.size(); ++place) {
+    const bool serves =
+        records[place] != nullptr && records[place]->Serves(parameters[place], state_count);
+    if (!serves) stale.push_back(place);
+  }
+  return stale;
+}
+
+void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
+                      std::vector<std::shared_ptr<OffloadParameter>> parameters,
+                      const std::vector<at::Tensor>& gradients) {
+  Check(CheckHyperparameters(hyperparameters));
+  TORCH_CHECK_VALUE(parameters.size() == gradients.size(), parameters.size(), " parameters and ",
+                    gradients.size(), " gradients");
+  groups_.push_back(hyperparameters);
+  std::optional<offload::Layout> layout;  // Of the one before, whose functions are at hand.
+  for (std::size_t place = 0; place < parameters.size(); ++place) {
+    OffloadParameter& parameter = *parameters[place];
+    const at::Tensor& gradient = gradients[place];
+    if (gradient.layout() != at::kStrided)
+      Refuse(place, c10::str("has the layout ", gradient.layout(),
+                             "; sparse gradients need an optimizer of torch.optim"));
+    if (!gradient.device().is_cpu())
+      Refuse(place, c10::str("is on ", gradient.device(), " and its parameter on the CPU"));
+    if (gradient.sizes() != parameter.parameter().sizes())
+      Refuse(place, c10::str("has the shape ", gradient.sizes(), ", the parameter ",
+                             parameter.parameter().sizes()));
+    const auto type = ElementTypeOf(gradient.scalar_type());
+    if (!type)
+      C10_THROW_ERROR(TypeError, c10::str("the gradient of parameter ", place, " has the dtype ",
+                                          gradient.scalar_type(),
+                                          "; offered are float32, bfloat16 and float16"));
+    const offload::Layout needed = parameter.LayoutWith(*type);
+    offload::StepTensor tensor;
+    if (layout == needed) {
+      tensor = tensors_.back();
+    } else {
+      const auto found = FindUpdate(hyperparameters, needed);
+      Check(found.status());
+      tensor.update = found.value();
+      tensor.sums = offload::FindSums(*type);
+      layout = needed;
+    }
+    tensor.operands = {};
+    tensor.operands.count = static_cast<std::size_t>(gradient.numel());
+    at::Tensor ordered = InOrderOf(parameter, gradient);
+    tensor.operands.gradient = ordered.const_data_ptr();
+    tensors_.push_back(tensor);
+    entries_.push_back(
+        {std::move(parameters[place]), std::move(ordered), at::Tensor(), groups_.size() - 1});
+  }
+}
+
+at::Tensor OffloadStep::Sums(double factor) {
+  const at::Tensor sums = at::empty({static_cast<std::int64_t>(tensors_.size())}, at::kDouble);
+  const std::span<double> squares = Doubles(sums);
+  const GilRelease without_gil;
+  Check(runner_.Sums(tensors_, static_cast<float>(factor), squares));
+  return sums;
+}
+
+at::Tensor OffloadStep::Run(double factor, std::uint64_t seed, bool wants_sums) {
+  for (std::size_t t = 0; t < entries_.size(); ++t) {
+    const void* const gradient = tensors_[t].operands.gradient;
+    tensors_[t].operands = entries_[t].parameter->Operands(entries_[t].copy);
+    tensors_[t].operands.gradient = gradient;
+  }
+  SetCoefficients(factor, seed);
+  at::Tensor sums;
+  std::span<double> squares;
+  if (wants_sums) {
+    sums = at::empty({static_cast<std::int64_t>(tensors_.size())}, at::kDouble);
+    squares = Doubles(sums);
+  }
+  {
+    const GilRelease without_gil;
+    Check(runner_.Update(tensors_, squares));
+  }
+  for (const Entry& entry : entries_) {
+    if (const at::Tensor& step = entry.parameter->step(); step.defined())
+      *step.mutable_data_ptr<float>() += 1;
+    entry.parameter->Stepped(entry.copy);
+  }
+  return sums;
+}
+
+void OffloadStep::SetCoefficients(double factor, std::uint64_t seed) {
+  // Tensors of a group are mostly at the same step, and powers take long.
+  std::uint64_t step_of_last = 0;
+  std::size_t group_of_last = 0;
+  for (std::size_t t = 0; t < entries_.size(); ++t) {
+    const Entry& entry = entries_[t];
+    const at::Tensor& counter = entry.parameter->step();
+    std::uint64_t step = entry.parameter->fresh ? 1 : 2;
+    if (counter.defined()) step = static_cast<std::uint64_t>(*counter.const_data_ptr<float>()) + 1;
+    const std::uint64_t own_seed = SeedOf(seed, entry.parameter->stream);
+    if (step == step_of_last && entry.group == group_of_last && entry.parameter->plain_states()) {
+      tensors_[t].coefficients = tensors_[t - 1].coefficients;
+    } else {
+      tensors_[t].coefficients = CoefficientsOf(groups_[entry.group], step, factor, own_seed);
+    }
+    step_of_last = step;
+    group_of_last = entry.group;
+  }
+}
+
+void OffloadStep::Clear() {
+  groups_.clear();
+  entries_.clear();
+  tensors_.clear();
+}
+
+}  // namespace tidegate

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "backend/offload_parameter.h"
+#include "offload/step_runner.h"
+
+namespace tidegate {
+
+/// The steps of one optimizer, one after the other: Add what has a gradient, perhaps Sums, then
+/// Run, then Clear. Nothing is written before everything has been checked. Used by one thread at a
+/// time; Sums and Run block without the GIL. Everything throws as ThrowOffloadStatus, and TypeError
+/// for a gradient whose dtype is not offered.
+class OffloadStep {
+ public:
+  OffloadStep();
+
+  /// Which of `records` is null, not the record of the same of `parameters`, or has another number
+  /// of states than `state_count`.
+  static std::vector<std::size_t> Stale(
+      const std::vector<std::shared_ptr<OffloadParameter>>& records,
+      const std::vector<at::Tensor>& parameters, int state_count);
+
+  /// Tensors of one parameter group: `gradients[i]` is that of `parameters[i]`.
+  void Add(const offload::Hyperparameters& hyperparameters,
+           std::vector<std::shared_ptr<OffloadParameter>> parameters,
+           const std::vector<at::Tensor>& gradients);
+
+  /// The sum of squares of each gradient times `factor`, in the order of the calls: float64, 1-D.
+  at::Tensor Sums(double factor);
+
+  /// One step with each gradient times `factor`. `seed` is that of stochastic rounding. With
+  /// `wants_sums` the result is as that of Sums(factor), else undefined.
+  at::Tensor Run(double factor, std::uint64_t seed, bool wants_sums);
+
+  /// Drops all tensors.
+  void Clear();
+
+ private:
+  struct Entry {
+    std::shared_ptr<OffloadParameter> parameter;
+    at::Tensor gradient;
+    at::Tensor copy;  ///< Of a parameter that is not dense.
+    std::size_t group;
+  };
+
+  void SetCoefficients(double factor, std::uint64_t seed);
+
+  offload::StepRunner runner_;
+  std::vector<offload::Hyperparameters> groups_;
+  std::vector<Entry> entries_;
+  std::vector<offload::StepTensor> tensors_;  ///< Of the entries.
+};
+
+}  // namespace tidegate

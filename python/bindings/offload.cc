@@ -1,0 +1,130 @@
+#include "python/bindings/offload.h"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+#include <pybind11/stl.h>
+
+#include "backend/offload_engine.h"
+#include "backend/offload_parameter.h"
+#include "backend/offload_step.h"
+
+namespace tidegate {
+namespace {
+
+using offload::Hyperparameters;
+using offload::Master;
+using offload::Rule;
+using offload::States;
+
+/// Of a name in Python its value here.
+template <typename Value, std::size_t n>
+Value Named(std::string_view name, const std::array<std::pair<std::string_view, Value>, n>& all) {
+  for (const auto& [known, value] : all)
+    if (known == name) return value;
+  C10_THROW_ERROR(ValueError, "no such name: " + std::string(name));
+}
+
+Rule RuleNamed(std::string_view name) {
+  return Named<Rule, 5>(name, {{{"adamw", Rule::kAdamW},
+                                {"adam", Rule::kAdam},
+                                {"sgd", Rule::kSgd},
+                                {"adagrad", Rule::kAdagrad},
+                                {"lion", Rule::kLion}}});
+}
+
+Master MasterNamed(std::string_view name) {
+  return Named<Master, 3>(
+      name, {{{"none", Master::kNone}, {"fp32", Master::kFloat32}, {"split", Master::kSplit}}});
+}
+
+States StatesNamed(std::string_view name) {
+  return Named<States, 3>(
+      name, {{{"fp32", States::kFloat32}, {"bf16", States::kBFloat16}, {"8bit", States::kBlock8}}});
+}
+
+void Add(OffloadStep& step, const std::string& rule,
+         std::vector<std::shared_ptr<OffloadParameter>> parameters,
+         const std::vector<at::Tensor>& gradients, double lr, double weight_decay, bool maximize,
+         double beta1, double beta2, double eps, bool amsgrad, double momentum, double dampening,
+         bool nesterov, double lr_decay) {
+  Hyperparameters chosen;
+  chosen.rule = RuleNamed(rule);
+  chosen.lr = lr;
+  chosen.weight_decay = weight_decay;
+  chosen.maximize = maximize;
+  chosen.beta1 = beta1;
+  chosen.beta2 = beta2;
+  chosen.eps = eps;
+  chosen.amsgrad = amsgrad;
+  chosen.momentum = momentum;
+  chosen.dampening = dampening;
+  chosen.nesterov = nesterov;
+  chosen.lr_decay = lr_decay;
+  step.Add(chosen, std::move(parameters), gradients);
+}
+
+py::object OrNone(const at::Tensor& tensor) {
+  return tensor.defined() ? py::cast(tensor) : py::none();
+}
+
+void BindParameter(py::module_& module) {
+  py::class_<OffloadParameter, std::shared_ptr<OffloadParameter>>(
+      module, "OffloadParameter", "What the offload engine keeps for one parameter.")
+      .def(py::init([](at::Tensor parameter, std::string_view master, std::string_view states,
+                       int state_count, bool counts_steps) {
+             return std::make_shared<OffloadParameter>(std::move(parameter), MasterNamed(master),
+                                                       StatesNamed(states), state_count,
+                                                       counts_steps);
+           }),
+           py::arg("parameter"), py::arg("master"), py::arg("states"), py::arg("state_count"),
+           py::arg("counts_steps"))
+      .def_property_readonly("states", &OffloadParameter::states)
+      .def_property_readonly("scales", &OffloadParameter::scales)
+      .def_property_readonly("master",
+                             [](const OffloadParameter& self) { return OrNone(self.master()); })
+      .def_property_readonly("step",
+                             [](const OffloadParameter& self) { return OrNone(self.step()); })
+      .def_property_readonly("plain_states", &OffloadParameter::plain_states)
+      .def_readwrite("fresh", &OffloadParameter::fresh)
+      .def_readwrite("stream", &OffloadParameter::stream)
+      .def("fill_state", &OffloadParameter::FillState, py::arg("index"), py::arg("value"))
+      .def("import_state", &OffloadParameter::ImportState, py::arg("index"), py::arg("values"))
+      .def("import_master", &OffloadParameter::ImportMaster, py::arg("values"))
+      .def("export_state", &OffloadParameter::ExportState, py::arg("index"))
+      .def("export_master", &OffloadParameter::ExportMaster);
+}
+
+}  // namespace
+
+void BindOffload(py::module_& module) {
+  BindParameter(module);
+  py::class_<OffloadStep>(module, "OffloadStep", "The steps of one offloaded optimizer.")
+      .def(py::init<>())
+      .def_static("stale", &OffloadStep::Stale, py::arg("records"), py::arg("parameters"),
+                  py::arg("state_count"), "The places whose record has to be made anew.")
+      .def("add", &Add, py::arg("rule"), py::arg("parameters"), py::arg("gradients"), py::kw_only(),
+           py::arg("lr"), py::arg("weight_decay") = 0.0, py::arg("maximize") = false,
+           py::arg("beta1") = 0.9, py::arg("beta2") = 0.999, py::arg("eps") = 1e-8,
+           py::arg("amsgrad") = false, py::arg("momentum") = 0.0, py::arg("dampening") = 0.0,
+           py::arg("nesterov") = false, py::arg("lr_decay") = 0.0,
+           "Take the gradients of parameters of one group into the next step.")
+      .def("sums", &OffloadStep::Sums, py::arg("factor"),
+           "The sum of squares of each gradient times `factor`, float64.")
+      .def(
+          "run",
+          [](OffloadStep& self, double factor, std::uint64_t seed, bool wants_sums) {
+            return OrNone(self.Run(factor, seed, wants_sums));
+          },
+          py::arg("factor"), py::arg("seed"), py::arg("wants_sums"),
+          "Step everything that was added, with each gradient times `factor`.")
+      .def("clear", &OffloadStep::Clear, "Drop everything that was added.");
+  module.def("offload_stats_json", &OffloadStatsJson);
+}
+
+}  // namespace tidegate

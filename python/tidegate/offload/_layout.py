@@ -1,0 +1,55 @@
+"""How an optimizer keeps its numbers, and what the states of each rule are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+MASTERS = ("auto", "none", "fp32", "split")
+STATES = ("fp32", "bf16", "8bit")
+#: Key of the full-precision copy of a 16-bit parameter in states and state dicts.
+MASTER = "master_param"
+#: Key in memory of the 16 bits that a bfloat16 parameter lacks.
+REMAINDER = "master_remainder"
+#: Elements that share a scale in 8-bit states.
+BLOCK = 256
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The keywords ``master`` and ``states`` of an optimizer, checked."""
+
+    master: str = "auto"
+    states: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.master not in MASTERS:
+            raise ValueError(f"master must be one of {', '.join(MASTERS)}; got {self.master!r}")
+        if self.states not in STATES:
+            raise ValueError(f"states must be one of {', '.join(STATES)}; got {self.states!r}")
+
+    def master_of(self, parameter: torch.Tensor) -> str:
+        """``none``, ``fp32`` or ``split`` for a parameter of this dtype; TypeError for others."""
+        if parameter.dtype not in _DTYPES:
+            offered = ", ".join(str(dtype) for dtype in _DTYPES)
+            raise TypeError(
+                f"parameters of {parameter.dtype} cannot be offloaded (offered: {offered}); give"
+                " them an optimizer of torch.optim in a parameter group of its own"
+            )
+        if parameter.dtype == torch.float32:
+            return "none"
+        if self.master == "split" and parameter.dtype != torch.bfloat16:
+            raise TypeError(f"master='split' is for bfloat16 parameters; got {parameter.dtype}")
+        return "fp32" if self.master == "auto" else self.master
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "8bit": torch.uint8}[self.states]
+
+
+def scale_key(name: str) -> str:
+    """Key of the scales of an 8-bit state."""
+    return f"{name}_scale"

@@ -1,0 +1,57 @@
+"""What lies in this process of parameters and gradients that may be DTensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The part in this process: the shard of a DTensor, any other tensor itself."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    # to_local() is an autograd function of some 20 us, and there may be thousands of parameters.
+    local: torch.Tensor = tensor._local_tensor
+    wait = getattr(local, "wait", None)  # Of a functional collective that is still under way.
+    return local if wait is None else wait()
+
+
+def gradient_of(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The part of ``gradient`` for ``local_of(parameter)``."""
+    if isinstance(gradient, DTensor):
+        if not isinstance(parameter, DTensor):
+            raise TypeError("the gradient is a DTensor and its parameter is not")
+        if gradient.placements != parameter.placements:
+            gradient = gradient.redistribute(placements=parameter.placements)
+    elif isinstance(parameter, DTensor):
+        raise TypeError("the parameter is a DTensor and its gradient is not")
+    return local_of(gradient)
+
+
+def like(parameter: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
+    """``local`` as what ``parameter`` is: a DTensor of the same placements, or itself."""
+    if not isinstance(parameter, DTensor):
+        return local
+    wrapped: torch.Tensor = DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+    return wrapped
+
+
+def sharded_over(parameter: torch.Tensor) -> tuple[Any, ...]:
+    """The process groups over which the elements of a DTensor are spread; () of other tensors."""
+    if not isinstance(parameter, DTensor):
+        return ()
+    mesh = parameter.device_mesh
+    return tuple(
+        mesh.get_group(dim)
+        for dim, placement in enumerate(parameter.placements)
+        if not isinstance(placement, Replicate) and mesh.size(dim) > 1
+    )

@@ -1,0 +1,288 @@
+"""What all offloaded optimizers share: the step over the engine, and states in and out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from tidegate.offload import _norm
+from tidegate.offload._layout import Layout
+from tidegate.offload._locals import gradient_of, local_of
+from tidegate.offload._state import ParameterState, check_saved, make_state, plain
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from tidegate._shim_types import OffloadParameter, OffloadStep
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+#: Attributes that a pickled or copied optimizer takes along besides torch's.
+_KEPT = ("_layout", "max_grad_norm", "_seed", "grad_norm")
+
+
+class Offloaded(Optimizer):
+    """Mixed in before an optimizer class of torch's, whose constructor and state names it keeps."""
+
+    _counts_steps = True
+    _engine_step: OffloadStep | None
+    #: Of parameters that have no state: SGD without momentum.
+    _stateless: dict[torch.Tensor, OffloadParameter]
+    #: Of each parameter among all, made when it is first asked for.
+    _places: dict[torch.Tensor, int]
+    #: GradScaler then leaves the gradients as they are and hands over scale and found_inf.
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        *arguments: Any,
+        master: str = "auto",
+        states: str = "fp32",
+        max_grad_norm: float | None = None,
+        norm_group: ProcessGroup | None = None,
+        seed: int = 0,
+        **keywords: Any,
+    ) -> None:
+        if keywords.get("differentiable"):
+            raise ValueError("an offloaded step is not differentiable")
+        layout = Layout(master, states)
+        super().__init__(*arguments, **keywords)
+        self._take_over(layout, max_grad_norm, norm_group, seed)
+
+    def _take_over(
+        self,
+        layout: Layout,
+        max_grad_norm: float | None,
+        norm_group: ProcessGroup | None,
+        seed: int,
+    ) -> None:
+        """Begin to step what torch's constructor has made."""
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm must be above 0; got {max_grad_norm}")
+        self._layout = layout
+        #: Norm that gradients are clipped to; None: they are not. May be changed between steps.
+        self.max_grad_norm = max_grad_norm
+        #: Norm of all gradients in the last step, before clipping; None unless max_grad_norm is.
+        self.grad_norm: float | None = None
+        self._norm_group = norm_group
+        self._seed = seed
+        self._adopt_states()
+
+    # What a rule says of itself.
+
+    def _rule(self, group: dict[str, Any]) -> str:
+        raise NotImplementedError
+
+    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def _hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _initial(self, group: dict[str, Any]) -> float:
+        return 0.0
+
+    # The step.
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient; all or, if it raises, none of them.
+
+        ``closure``, if given, is called first, with gradients enabled, and its result returned.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self._step_once()
+        return loss
+
+    def _step_once(self) -> None:
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is not None and float(found_inf) != 0:
+            return
+        scale = getattr(self, "grad_scale", None)
+        factor = 1.0 if scale is None else 1.0 / float(scale)
+        step = self._step_of_engine()
+        try:
+            stepped = self._collect(step)
+            clips = self.max_grad_norm is not None and math.isfinite(self.max_grad_norm)
+            if clips:
+                norm = _norm.total_norm(stepped, step.sums(factor), self._norm_group)
+                # In this order a norm that is NaN makes all parameters NaN, as with torch.
+                factor *= min(self.max_grad_norm / (norm + 1e-6), 1.0)  # type: ignore[operator]
+                self.grad_norm = norm
+            wants_sums = self.max_grad_norm is not None and not clips
+            sums = step.run(factor, self._seed, wants_sums)
+            if wants_sums:
+                self.grad_norm = _norm.total_norm(stepped, sums, self._norm_group)
+        finally:
+            step.clear()  # Gradients belong to the caller, who may want their memory back.
+
+    def _collect(self, step: OffloadStep) -> list[torch.Tensor]:
+        """Give the engine all that has a gradient; the parameters, in its order."""
+        stepped: list[torch.Tensor] = []
+        for group in self.param_groups:
+            # A list at a time: there may be thousands of small parameters.
+            parameters = group["params"]
+            gradients = [parameter.grad for parameter in parameters]
+            if any(gradient is None for gradient in gradients):
+                parameters = [p for p in parameters if p.grad is not None]
+                gradients = [p.grad for p in parameters]
+            gradients = [
+                gradient if type(gradient) is torch.Tensor else gradient_of(parameter, gradient)
+                for parameter, gradient in zip(parameters, gradients, strict=True)
+            ]
+            local = [p if type(p) in _PLAIN else local_of(p) for p in parameters]
+            names = self._state_names(group)
+            records: list[Any] = self._records_of(parameters)
+            for place in step.stale(records, local, len(names)):
+                records[place] = self._adopt(
+                    parameters[place], group, names, self.state.get(parameters[place]) or {}
+                )
+            step.add(
+                self._rule(group),
+                records,
+                gradients,
+                lr=float(group["lr"]),
+                weight_decay=float(group.get("weight_decay", 0.0)),
+                maximize=bool(group.get("maximize", False)),
+                **self._hyperparameters(group),
+            )
+            stepped += parameters
+        return stepped
+
+    def _records_of(self, parameters: list[torch.Tensor]) -> list[OffloadParameter | None]:
+        states = map(self.state.get, parameters)
+        records = [getattr(state, "record", None) for state in states]
+        if self._stateless:
+            missing = (place for place, record in enumerate(records) if record is None)
+            for place in missing:
+                records[place] = self._stateless.get(parameters[place])
+        return records
+
+    def _adopt(
+        self,
+        parameter: torch.Tensor,
+        group: dict[str, Any],
+        names: tuple[str, ...],
+        saved: Mapping[str, Any],
+    ) -> OffloadParameter:
+        """Make the parameter's state anew in the engine's memory, with the values of ``saved``."""
+        state = make_state(
+            parameter, names, self._counts_steps, self._layout, saved, self._initial(group)
+        )
+        record = state.record
+        assert record is not None
+        if state:
+            self.state[parameter] = state
+        else:
+            self._stateless[parameter] = record
+        record.stream = self._place_of(parameter)
+        return record
+
+    def _place_of(self, parameter: torch.Tensor) -> int:
+        if parameter not in self._places:
+            everything = (parameter for _, parameter in self._all_parameters())
+            self._places = {known: place for place, known in enumerate(everything)}
+        return self._places[parameter]
+
+    def _step_of_engine(self) -> OffloadStep:
+        from tidegate import _backend
+
+        if self._engine_step is None:
+            self._engine_step = _backend.load_shim().OffloadStep()
+        return self._engine_step
+
+    # States in and out.
+
+    def _adopt_states(self) -> None:
+        """After construction and unpickling: what torch has made of states goes to the engine."""
+        self._engine_step = None
+        self._stateless = {}
+        self._places = {}
+        with torch.no_grad():
+            for group, parameter in self._all_parameters():
+                state = self.state.get(parameter)
+                if state:
+                    self._adopt(parameter, group, self._state_names(group), state)
+
+    def _all_parameters(self) -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                yield group, parameter
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's, in the layout of torch's optimizers whatever the layout in memory.
+
+        States are float32 and under torch's names, with ``master_param`` beside them where there
+        is one, and load into the optimizer of torch's that this one is named after.
+        """
+
+        def export(_: Optimizer, result: dict[str, Any]) -> None:
+            parameters = [parameter for _, parameter in self._all_parameters()]
+            groups = [group for group, _ in self._all_parameters()]
+            with torch.no_grad():
+                for key, state in result["state"].items():
+                    if isinstance(state, ParameterState):
+                        names = self._state_names(groups[key])
+                        result["state"][key] = plain(parameters[key], names, state)
+
+        # First of all hooks: the user's see what is returned.
+        hook = self.register_state_dict_post_hook(export, prepend=True)
+        try:
+            result: dict[str, Any] = super().state_dict()
+        finally:
+            hook.remove()
+        return result
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's; takes dictionaries of torch's optimizers and of any layout of this one's.
+
+        States keep their precision whatever the parameter's dtype. ValueError if a shape does not
+        fit, before anything has changed.
+        """
+        states: dict[Any, Any] = {}
+
+        def keep_states(_: Optimizer, loaded: dict[str, Any]) -> dict[str, Any]:
+            states.update(self._checked_states(loaded))
+            # torch's would copy all states and round them to the parameters' dtypes.
+            return {**loaded, "state": {}}
+
+        # Last of all hooks: what the user's make of the dictionary is what is loaded.
+        hook = self.register_load_state_dict_pre_hook(keep_states)
+        self._loading = states
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            hook.remove()
+            del self._loading
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.state.update(getattr(self, "_loading", {}))
+        self.__dict__.setdefault("_norm_group", None)
+        self._adopt_states()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in _KEPT}}
+
+    def _checked_states(self, loaded: dict[str, Any]) -> dict[Any, Any]:
+        """The states of a dictionary by parameter; ValueError if one does not fit it."""
+        keys = [key for group in loaded["param_groups"] for key in group["params"]]
+        members = dict(zip(keys, self._all_parameters(), strict=False))
+        states: dict[Any, Any] = {}
+        for key, saved in loaded["state"].items():
+            if key not in members:
+                states[key] = saved
+                continue
+            group, parameter = members[key]
+            try:
+                check_saved(parameter, self._state_names(group), saved)
+            except ValueError as error:
+                raise ValueError(f"state of parameter {key}: {error}") from None
+            states[parameter] = saved
+        return states
