@@ -222,6 +222,7 @@ ArenaStats Arena::Stats() const {
   stats.blocks = blocks_.blocks();
   stats.requested_bytes = blocks_.requested();
   stats.committed_bytes = backing_.bytes();
+  stats.huge_bytes = backing_.huge_bytes();
   stats.requested_high_water = requested_high_water_;
   stats.committed_high_water = committed_high_water_;
   stats.extent_bytes = blocks_.end();

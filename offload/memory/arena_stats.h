@@ -14,6 +14,7 @@ struct ArenaStats {
   std::size_t blocks = 0;           ///< Live.
   std::size_t requested_bytes = 0;  ///< What they were asked for, to the byte.
   std::size_t committed_bytes = 0;  ///< Pages, those of free parts that wait to be used included.
+  std::size_t huge_bytes = 0;       ///< Of these, what came as pages of 2 MiB.
   std::size_t requested_high_water = 0;
   std::size_t committed_high_water = 0;
   std::size_t extent_bytes = 0;  ///< From the beginning of the slice to the end of its last block.

@@ -29,9 +29,10 @@ using RunPieces =
 ///      holds for whoever touches it), if it has one;
 ///   3. huge pages are advised for the whole 2 MiB units of it and forbidden elsewhere, so that no
 ///      byte more is taken than was asked for;
-///   4. it is populated in pieces, by the threads of RunPieces: MADV_POPULATE_WRITE, which
-///      allocates, zeroes and maps in one pass and reports what a plain touch would answer with
-///      SIGBUS. Without a node in 2. the pages land on the nodes of those threads.
+///   4. it is populated in pieces, by the threads of RunPieces: whole units as huge pages where
+///      there are such (BringHugePages), all else by MADV_POPULATE_WRITE, which allocates, zeroes
+///      and maps in one pass and reports what a plain touch would answer with SIGBUS. Without a
+///      node in 2. the pages land on the nodes of those threads.
 /// Kernels before 5.14 have no such call: there fallocate allocates (by the same policies, in the
 /// same pieces, but small pages only), and zeroing is left to the first use.
 ///
@@ -60,6 +61,10 @@ class Backing {
   Status Release(ByteRange range);
 
   std::size_t bytes() const { return committed_.bytes(); }
+  /// Of these, bytes that came as huge pages.
+  std::size_t huge_bytes() const {
+    return segment_->pages().kind == PageKind::kHugePool ? bytes() : huge_.bytes();
+  }
   std::size_t page_bytes() const { return segment_->page_bytes(); }
   /// Why memory could not be bound to its node; empty: it was, or was not to be.
   const std::string& placement_problem() const { return placement_problem_; }
@@ -68,7 +73,7 @@ class Backing {
   Status CheckRoom(std::size_t bytes);
   Status Prepare(ByteRange range, int node);
   Status Touch(const std::vector<ByteRange>& ranges);
-  Status TouchPiece(ByteRange piece) const;
+  Status TouchPiece(ByteRange piece, bool* huge) const;
 
   const std::shared_ptr<const NodeSegment> segment_;
   const std::size_t file_offset_;
@@ -77,6 +82,7 @@ class Backing {
   const Populate populate_;
   MemoryRoom room_;
   RangeSet committed_;
+  RangeSet huge_;  ///< Units that came as transparent huge pages.
   std::string placement_problem_;
 };
 

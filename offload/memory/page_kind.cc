@@ -1,17 +1,29 @@
 #include "offload/memory/page_kind.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 
+#include "common/ipc/memfd.h"
 #include "common/units.h"
+#include "offload/memory/slice_mapping.h"
+
+// Of Linux 5.14 and 6.1, younger than some headers.
+#if !defined(MADV_POPULATE_WRITE)
+#define MADV_POPULATE_WRITE 23
+#endif
+#if !defined(MADV_COLLAPSE)
+#define MADV_COLLAPSE 25
+#endif
 
 namespace tidegate::offload {
 namespace {
 
 constexpr const char* kPool = "sys/kernel/mm/hugepages/hugepages-2048kB/";
-constexpr const char* kTransparent = "sys/kernel/mm/transparent_hugepage/";
 
 std::size_t ReadCount(const std::string& file) {
   std::ifstream stream(file);
@@ -28,17 +40,34 @@ std::string ReadChoice(const std::string& file) {
   return {};
 }
 
-/// Why shared memory has no transparent huge pages even where they are advised; empty: it has.
+/// For people: why shared memory has no huge pages.
 std::string NoTransparentPages(const std::string& root) {
-  const std::string file = root + kTransparent + "shmem_enabled";
-  const std::string choice = ReadChoice(file);
+  const std::string file = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  const std::string choice = ReadChoice(root + file);
   if (choice.empty()) return "this kernel has no huge pages for shared memory";
-  // From Linux 6.10 on each size has a switch of its own, which may leave it to the first.
-  const std::string sized = ReadChoice(root + kTransparent + "hugepages-2048kB/shmem_enabled");
-  const bool switched_off = choice == "deny" || sized == "never" ||
-                            (choice == "never" && (sized.empty() || sized == "inherit"));
-  if (!switched_off) return {};
-  return "/" + file.substr(root.size()) + " is \"" + choice + "\" (advise allows huge pages)";
+  return "the kernel makes no huge pages of shared memory (/" + file + " is \"" + choice +
+         "\": \"advise\" allows them)";
+}
+
+/// Tells MADV_COLLAPSE that is not known, or not allowed, from one that found no page.
+int CollapsePages(std::byte* data, std::size_t bytes) {
+  return madvise(data, bytes, MADV_COLLAPSE) == 0 ? 0 : errno;
+}
+
+bool TryTransparentPages() {
+  const Result<UniqueFd> fd = CreateMemfd("tidegate-probe", kHugePageBytes);
+  if (!fd.ok()) return false;
+  const Result<SliceMapping> mapping =
+      SliceMapping::Map(fd.value().get(), 0, kHugePageBytes, Access::kReadWrite);
+  if (!mapping.ok()) return false;
+  std::byte* const data = mapping.value().data();
+  madvise(data, kHugePageBytes, MADV_HUGEPAGE);
+  if (PopulatePages(data, SmallPageBytes()) != 0) return false;
+  struct stat file{};
+  // 512 bytes each, whatever the file system says.
+  if (fstat(fd.value().get(), &file) == 0 && file.st_blocks * 512L == kHugePageBytes) return true;
+  const int error = CollapsePages(data, kHugePageBytes);
+  return error == 0 || error == ENOMEM || error == EBUSY || error == EAGAIN;
 }
 
 }  // namespace
@@ -56,7 +85,7 @@ std::string_view PageKindName(PageKind kind) {
 }
 
 Result<ChosenPages> ChoosePages(PageChoice choice, std::size_t expected_bytes,
-                                const std::string& root) {
+                                const std::string& root, bool (*transparent_work)()) {
   if (choice == PageChoice::kSmall)
     return ChosenPages{.kind = PageKind::kSmall, .reason = "small pages were asked for"};
   std::string reason;
@@ -73,9 +102,29 @@ Result<ChosenPages> ChoosePages(PageChoice choice, std::size_t expected_bytes,
   } else {
     reason = "the pool of 2 MiB pages was not to be used";
   }
-  const std::string none = NoTransparentPages(root);
-  if (none.empty()) return ChosenPages{.kind = PageKind::kTransparent, .reason = reason};
-  return ChosenPages{.kind = PageKind::kSmall, .reason = reason + "; " + none};
+  if (transparent_work()) return ChosenPages{.kind = PageKind::kTransparent, .reason = reason};
+  return ChosenPages{.kind = PageKind::kSmall, .reason = reason + "; " + NoTransparentPages(root)};
+}
+
+bool TransparentPagesWork() {
+  static const bool work = TryTransparentPages();
+  return work;
+}
+
+bool BringHugePages(std::byte* data, std::size_t bytes) {
+  // One small page of each unit says where it lies (and is a whole one where the advice is
+  // enough); the rest comes when they are collapsed.
+  for (std::size_t unit = 0; unit < bytes; unit += kHugePageBytes)
+    if (PopulatePages(data + unit, SmallPageBytes()) != 0) return false;
+  return CollapsePages(data, bytes) == 0;
+}
+
+int PopulatePages(std::byte* data, std::size_t bytes) {
+  int error = 0;
+  do {
+    error = madvise(data, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  return error;
 }
 
 std::size_t FreeHugePoolBytes(const std::string& root) {

@@ -176,7 +176,8 @@ TEST(ArenaTest, FreePagesAreGivenBackBeforeAnAllocationFails) {
 
 TEST(ArenaTest, MoreThanTheMachineHasIsAStatusAndTouchesNothing) {
   const std::uint64_t bytes = 2 * AvailableMemory() + kMiB;
-  if (bytes < kMiB || bytes > std::uint64_t{1} << 46) GTEST_SKIP() << "this machine does not tell its memory";
+  if (bytes < kMiB || bytes > std::uint64_t{1} << 46)
+    GTEST_SKIP() << "this machine does not tell its memory";
   const auto segment = MakeSegment(bytes);
   const auto arena = MakeArena(segment);
   const Status status = arena->Allocate(bytes).status();

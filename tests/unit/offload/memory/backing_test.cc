@@ -177,11 +177,13 @@ TEST(TransparentPagesTest, WholeUnitsAreHugeAndNothingElseIsTaken) {
   ASSERT_TRUE(commit({kMiB, 8 * kMiB + kPage}).ok());
   EXPECT_EQ(PageBytesOf(segment->fd()), 7 * kMiB + kPage);
   const std::size_t huge = HugeBytesAt(slice.data(), slice.bytes());
+  EXPECT_EQ(huge, backing.huge_bytes());
   // Else one page of a unit that was huge would bring the whole of it back.
   ASSERT_TRUE(backing.Release({2 * kMiB, 3 * kMiB}).ok());
   ASSERT_TRUE(backing.Release({3 * kMiB, 4 * kMiB}).ok());
   ASSERT_TRUE(commit({3 * kMiB, 3 * kMiB + kPage}).ok());
   EXPECT_EQ(PageBytesOf(segment->fd()), 5 * kMiB + 2 * kPage);
+  EXPECT_LE(backing.huge_bytes(), 4 * kMiB);
   if (huge == 0) GTEST_SKIP() << "the kernel had no huge page to give";
   EXPECT_EQ(huge, 6 * kMiB);
 }

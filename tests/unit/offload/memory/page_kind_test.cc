@@ -31,14 +31,14 @@ class PageKindTest : public ::testing::Test {
     Write("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", std::to_string(free));
     Write("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", std::to_string(reserved));
   }
-  void HaveTransparent(const std::string& choice) {
-    Write("sys/kernel/mm/transparent_hugepage/shmem_enabled", choice);
-  }
   Result<ChosenPages> Choose(PageChoice choice, std::size_t expected = 8 * kHugePageBytes) {
-    return ChoosePages(choice, expected, root_.string() + "/");
+    return ChoosePages(
+        choice, expected, root_.string() + "/",
+        transparent_ ? [] { return true; } : [] { return false; });
   }
 
   std::filesystem::path root_;
+  bool transparent_ = true;
 };
 
 TEST_F(PageKindTest, PoolIsUsedWhereItServesAll) {
@@ -50,7 +50,6 @@ TEST_F(PageKindTest, PoolIsUsedWhereItServesAll) {
 
 TEST_F(PageKindTest, PoolThatIsTooSmallIsLeftAloneAndTold) {
   HavePool(10, 3);
-  HaveTransparent("always within_size [advise] never deny force");
   const ChosenPages pages = Choose(PageChoice::kAutomatic).value();
   EXPECT_EQ(pages.kind, PageKind::kTransparent);
   EXPECT_THAT(pages.reason, HasSubstr("14 MiB free of the 16 MiB"));
@@ -64,31 +63,19 @@ TEST_F(PageKindTest, DemandedPoolSaysWhatIsShort) {
   EXPECT_THAT(status.message(), HasSubstr("vm.nr_hugepages"));
 }
 
-TEST_F(PageKindTest, TransparentPagesFollowBothSwitches) {
-  HaveTransparent("always within_size advise [never] deny force");
-  const ChosenPages pages = Choose(PageChoice::kAutomatic).value();
-  EXPECT_EQ(pages.kind, PageKind::kSmall);
-  EXPECT_THAT(pages.reason, HasSubstr("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
-  EXPECT_THAT(pages.reason, HasSubstr("\"never\""));
-  const std::string sized = "sys/kernel/mm/transparent_hugepage/hugepages-2048kB/shmem_enabled";
-  Write(sized, "always [inherit] within_size advise never");
+TEST_F(PageKindTest, SmallPagesSayWhy) {
+  transparent_ = false;
   EXPECT_EQ(Choose(PageChoice::kAutomatic).value().kind, PageKind::kSmall);
-  Write(sized, "always inherit within_size [advise] never");
-  EXPECT_EQ(Choose(PageChoice::kAutomatic).value().kind, PageKind::kTransparent);
-  HaveTransparent("always within_size [advise] never deny force");
-  Write(sized, "always inherit within_size advise [never]");
-  EXPECT_EQ(Choose(PageChoice::kAutomatic).value().kind, PageKind::kSmall);
-}
-
-TEST_F(PageKindTest, NothingKnownMeansSmallPages) {
-  const ChosenPages pages = Choose(PageChoice::kAutomatic).value();
-  EXPECT_EQ(pages.kind, PageKind::kSmall);
-  EXPECT_THAT(pages.reason, HasSubstr("no huge pages for shared memory"));
+  EXPECT_THAT(Choose(PageChoice::kAutomatic).value().reason,
+              HasSubstr("no huge pages for shared memory"));
+  Write("sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        "always within_size advise never [deny] force");
+  const std::string reason = Choose(PageChoice::kNoHugePool).value().reason;
+  EXPECT_THAT(reason, HasSubstr("/sys/kernel/mm/transparent_hugepage/shmem_enabled is \"deny\""));
 }
 
 TEST_F(PageKindTest, ChoicesAreObeyed) {
   HavePool(100, 0);
-  HaveTransparent("always within_size [advise] never deny force");
   EXPECT_EQ(Choose(PageChoice::kNoHugePool).value().kind, PageKind::kTransparent);
   EXPECT_EQ(Choose(PageChoice::kSmall).value().kind, PageKind::kSmall);
 }
