@@ -63,6 +63,8 @@ class Crew {
     Status failure;
     std::vector<int> others;  ///< Whom to help, in this order.
     pthread_t handle{};
+    int numa = 0;
+    int cpu = -1;  ///< Where it is pinned now; -1: to none. Changed by the caller alone.
   };
   enum Phase : std::uint32_t { kClosed, kJoined, kAwaited, kLeft };
 
@@ -78,7 +80,11 @@ class Crew {
   Status StartThreads();
   /// Ends and joins the threads below `made`.
   void StopThreads(std::size_t made);
-  void MoveCaller();
+  /// Sees to it that the caller does not run on the processor of a pinned worker: one of the two
+  /// would wait for the other, for milliseconds, as the scheduler may not move the worker and sees
+  /// no reason to move the caller. The worker takes the caller's place, which costs least; if the
+  /// caller comes from elsewhere, it goes to its place.
+  void SeatCaller();
   void Work(int thread);
   void Do(std::size_t item, int thread);
   /// Closes the seats of the missing and waits for the others.

@@ -49,9 +49,10 @@ class ThreadPool {
   /// the item, not who owns it.
   ///
   /// One caller at a time: a second one waits. Allocates nothing once there are threads, and locks
-  /// nothing per item. If the caller runs on a processor that is not thread 0's, where that is
-  /// pinned to one that the caller may use, it is moved there first (its affinity mask stays as it
-  /// was).
+  /// nothing per item. A caller that runs on the processor of a pinned thread of its NUMA node
+  /// takes that over, and the thread goes to the caller's place, for this and further jobs; a
+  /// caller that comes from elsewhere is moved to its place if it may run there. Its affinity mask
+  /// stays as it was.
   ///
   /// After a failure no further item begins; those that run are waited for. The result is
   /// - the Status of the failed item with the lowest index. An exception is a kInternal with its

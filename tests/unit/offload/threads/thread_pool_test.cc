@@ -391,53 +391,78 @@ TEST(ThreadPoolLifeTest, AllocatesNothingOnceThereAreThreads) {
   EXPECT_EQ(runs.load(), 101 * 100);
 }
 
-TEST(ThreadPoolPlaceTest, PinnedThreadsRunOnTheirProcessors) {
-  const std::vector<ThreadPlace> places = Pinned(4);
-  if (places.size() < 2) GTEST_SKIP() << "one processor";
-  ThreadPool pool(places);
-  cpu_set_t before;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
-  // From wherever the caller is, and with threads in every one of its own places.
-  for (const ThreadPlace& start : places) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(static_cast<std::size_t>(start.cpus[0]), &one);
-    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
-    Meeting all(pool.threads());
-    std::vector<int> cpus(places.size(), -1);
-    ASSERT_TRUE(pool.Run(places.size(),
-                         [&](std::size_t, int thread) {
-                           cpus[static_cast<std::size_t>(thread)] = sched_getcpu();
-                           all.Arrive();
-                           return Status();
-                         })
-                    .ok());
-    for (std::size_t thread = 0; thread < places.size(); ++thread)
-      EXPECT_EQ(cpus[thread], places[thread].cpus[0]);
-  }
-  cpu_set_t after;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(after), &after), 0);
-  EXPECT_TRUE(CPU_EQUAL(&before, &after));
+cpu_set_t MaskHere() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+  return mask;
 }
 
-TEST(ThreadPoolPlaceTest, ACallerWhoMayNotUseItsPlaceStaysWhereItMayBe) {
+/// Binds the calling thread to one processor.
+void BindTo(int cpu) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(cpu), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+}
+
+/// The processors on which the threads of a pool are when all are at work.
+std::set<int> CpusAtWork(ThreadPool& pool) {
+  Meeting all(pool.threads());
+  std::vector<int> cpus(static_cast<std::size_t>(pool.threads()), -1);
+  EXPECT_TRUE(pool.Run(cpus.size(),
+                       [&](std::size_t, int thread) {
+                         cpus[static_cast<std::size_t>(thread)] = sched_getcpu();
+                         all.Arrive();
+                         return Status();
+                       })
+                  .ok());
+  return {cpus.begin(), cpus.end()};
+}
+
+TEST(ThreadPoolPlaceTest, PinnedThreadsHaveAProcessorEachWhereverTheCallerComesFrom) {
+  const std::vector<ThreadPlace> places = Pinned(4);
+  if (places.size() < 2) GTEST_SKIP() << "one processor";
+  std::set<int> expected;
+  for (const ThreadPlace& place : places) expected.insert(place.cpus[0]);
+  std::thread caller([&] {
+    ThreadPool pool(places);
+    const cpu_set_t before = MaskHere();
+    for (const ThreadPlace& start : places) {
+      BindTo(start.cpus[0]);  // May not leave it, so another thread has to.
+      EXPECT_EQ(CpusAtWork(pool), expected);
+      EXPECT_EQ(sched_getcpu(), start.cpus[0]);
+      EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+      EXPECT_EQ(CpusAtWork(pool), expected);
+      const cpu_set_t after = MaskHere();
+      EXPECT_TRUE(CPU_EQUAL(&before, &after));
+    }
+  });
+  caller.join();
+}
+
+TEST(ThreadPoolPlaceTest, ACallerFromAnotherNumaNodeGoesToItsPlace) {
   std::vector<ThreadPlace> places = Pinned(2);
   if (places.size() < 2) GTEST_SKIP() << "one processor";
-  ThreadPool pool(places);
+  places[1].numa = 1;
   std::thread caller([&] {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(static_cast<std::size_t>(places[1].cpus[0]), &one);
-    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    EXPECT_TRUE(pool.Run(100,
+    ThreadPool pool(places);
+    const cpu_set_t before = MaskHere();
+    BindTo(places[1].cpus[0]);
+    EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
+    EXPECT_TRUE(pool.Run(2,
                          [&](std::size_t, int thread) {
-                           if (thread == 0) {
+                           if (thread == 1) {
                              EXPECT_EQ(sched_getcpu(), places[1].cpus[0]);
                            }
                            return Status();
                          })
                     .ok());
+    const cpu_set_t after = MaskHere();
+    EXPECT_TRUE(CPU_EQUAL(&before, &after));
+    BindTo(places[1].cpus[0]);  // Now it may not.
+    EXPECT_TRUE(pool.Run(100, [](std::size_t, int) { return Status(); }).ok());
+    EXPECT_EQ(sched_getcpu(), places[1].cpus[0]);
   });
   caller.join();
 }
