@@ -201,6 +201,8 @@ std::size_t Arena::GrowthUnit() const {
 }
 
 Status Arena::NoPlace(std::size_t bytes) const {
+  // Longer slices would not help where there is no memory to fill them.
+  TIDEGATE_RETURN_IF_ERROR(backing_.CheckRoom(bytes));
   const std::size_t longest = blocks_.longest_free();
   return Status(StatusCode::kResourceExhausted,
                 "a block of " + FormatBytes(bytes) + " (" + std::to_string(bytes) +

@@ -45,7 +45,7 @@ Backing::Backing(std::shared_ptr<const NodeSegment> segment, int rank, std::byte
 Status Backing::Commit(const std::vector<ByteRange>& missing, int node) {
   const std::size_t bytes = BytesOf(missing);
   if (bytes == 0) return Status();
-  Status status = CheckRoom(bytes);
+  Status status = TakeRoom(bytes);
   for (std::size_t i = 0; status.ok() && i < missing.size(); ++i)
     status = Prepare(missing[i], node);
   if (status.ok()) status = Touch(missing);
@@ -58,8 +58,12 @@ Status Backing::Commit(const std::vector<ByteRange>& missing, int node) {
   return status;
 }
 
-Status Backing::CheckRoom(std::size_t bytes) {
-  if (segment_->pages().kind != PageKind::kHugePool) return room_.Take(bytes);
+Status Backing::TakeRoom(std::size_t bytes) {
+  return segment_->pages().kind == PageKind::kHugePool ? CheckRoom(bytes) : room_.Take(bytes);
+}
+
+Status Backing::CheckRoom(std::size_t bytes) const {
+  if (segment_->pages().kind != PageKind::kHugePool) return room_.Check(bytes);
   const std::size_t free = FreeHugePoolBytes();
   if (bytes <= free) return Status();
   return Status(StatusCode::kResourceExhausted,

@@ -52,6 +52,10 @@ class Backing {
   /// The parts that have.
   std::vector<ByteRange> Within(ByteRange range) const { return committed_.Within(range); }
 
+  /// Whether `bytes` of memory could be had now, of pages of this kind; kResourceExhausted as of
+  /// Commit.
+  Status CheckRoom(std::size_t bytes) const;
+
   /// Gives pages to `missing`, which Missing returned: all or none. kResourceExhausted for lack of
   /// memory, kInvalidArgument for a node that does not exist. A policy that cannot be set is
   /// noted (placement_problem) and no failure.
@@ -70,7 +74,7 @@ class Backing {
   const std::string& placement_problem() const { return placement_problem_; }
 
  private:
-  Status CheckRoom(std::size_t bytes);
+  Status TakeRoom(std::size_t bytes);
   Status Prepare(ByteRange range, int node);
   Status Touch(const std::vector<ByteRange>& ranges);
   Status TouchPiece(ByteRange piece, bool* huge) const;

@@ -18,16 +18,16 @@ namespace {
 
 constexpr std::size_t kMostFileBytes = std::numeric_limits<off_t>::max();
 
-/// What each rank could use at most: more addresses than the machine has memory serve nobody.
+/// Twice what a rank could have: holes between blocks take addresses, but no memory once trimmed.
 std::size_t AutomaticSliceBytes(int ranks) {
   std::size_t file_bytes = kMostFileBytes;
   rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     file_bytes = std::min<std::size_t>(file_bytes, limit.rlim_cur);
   const std::size_t share = RoundDown(file_bytes / static_cast<std::size_t>(ranks), kHugePageBytes);
-  constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 46;  // If the machine tells nothing.
+  constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 44;  // If the machine tells nothing.
   const auto memory = static_cast<std::size_t>(std::min(TotalMemory(), kMostMemory));
-  return std::max(kHugePageBytes, std::min(share, RoundUp(memory, kHugePageBytes)));
+  return std::max(kHugePageBytes, std::min(share, RoundUp(2 * memory, kHugePageBytes)));
 }
 
 }  // namespace
