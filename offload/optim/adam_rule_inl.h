@@ -26,7 +26,7 @@ class AdamRule {
  public:
   explicit AdamRule(const Coefficients& c)
       : coupled_(c.l2 != 0),
-        from_gradient_(c.lerp_from_gradient),
+        from_gradient_(hn::FirstN(DFloats(), c.lerp_from_gradient ? kLanes : 0)),
         l2_(EveryFloat(c.l2)),
         keep_(EveryFloat(c.keep)),
         negative_step_size_(EveryFloat(-c.step_size)),
@@ -38,7 +38,7 @@ class AdamRule {
 
   HWY_INLINE void Apply(Floats gradient, Floats& parameter, Floats* states) const {
     if (coupled_) gradient = hn::MulAdd(l2_, parameter, gradient);
-    const Floats base = from_gradient_ ? gradient : states[0];
+    const Floats base = hn::IfThenElse(from_gradient_, gradient, states[0]);
     const Floats exp_avg = hn::MulAdd(lerp_, hn::Sub(gradient, states[0]), base);
     const Floats exp_avg_sq =
         hn::MulAdd(hn::Mul(gradient_weight2_, gradient), gradient, hn::Mul(beta2_, states[1]));
@@ -57,7 +57,7 @@ class AdamRule {
 
  private:
   const bool coupled_;
-  const bool from_gradient_;
+  const hn::Mask<DFloats> from_gradient_;  // All lanes or none.
   const Floats l2_;
   const Floats keep_;
   const Floats negative_step_size_;

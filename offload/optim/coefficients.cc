@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "offload/optim/random_bits.h"
+
 namespace tidegate::offload {
 namespace {
 
@@ -75,11 +77,7 @@ Coefficients CoefficientsOf(const Hyperparameters& hyperparameters, std::uint64_
       c.keep = decoupled;
       break;
   }
-  // The finaliser of SplitMix64 (Steele, Lea, Flood 2014), so that steps and tensors are unrelated.
-  std::uint64_t mixed = seed + step * 0x9e3779b97f4a7c15;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-  c.seed = mixed ^ (mixed >> 31);
+  c.seed = Mixed(seed + step * 0x9e3779b97f4a7c15);  // Steps and tensors are unrelated.
   return c;
 }
 

@@ -51,9 +51,13 @@ inline constexpr std::size_t kLanes = hn::MaxLanes(DFloats());
 inline constexpr int kVectors = kGroup / kLanes;
 static_assert(kGroup % kLanes == 0);
 
-/// How far ahead of the loads lines are fetched. The processor's own prefetchers stop at the end of
-/// a page and share their attention among seven streams.
-inline constexpr std::size_t kAheadBytes = 1024;
+inline constexpr std::size_t kLine = 64;
+
+/// How far ahead of the loads lines are fetched: the processor's own prefetchers stop at the end of
+/// a page and share their attention among the streams. Of 512 to 2560 the best on a Zen 5, where
+/// 1024 is 1% slower in float32 and 6% with 16-bit streams; bench/micro/offload_bench.cc measures
+/// it.
+inline constexpr std::size_t kAheadBytes = 1536;
 
 HWY_INLINE Floats EveryFloat(float value) { return hn::Set(DFloats(), value); }
 
@@ -71,6 +75,19 @@ struct Float32Elements {
 using DHalfWords = hn::Rebind<std::uint16_t, DFloats>;
 using HalfWords = hn::Vec<DHalfWords>;
 
+// How a vector of 16-bit elements is stored.
+struct Cached {
+  static HWY_INLINE void Store(HalfWords from, std::uint16_t* to) {
+    hn::StoreU(from, DHalfWords(), to);
+  }
+};
+/// Past the cache. REQUIRES: `to` is aligned to a vector.
+struct Streaming {
+  static HWY_INLINE void Store(HalfWords from, std::uint16_t* to) {
+    hn::Stream(from, DHalfWords(), to);
+  }
+};
+
 /// The low 16 bits of each lane. REQUIRES: the others are zero.
 HWY_INLINE HalfWords Narrowed(Bits bits) {
   return hn::DemoteTo(DHalfWords(), hn::BitCast(DSigned(), bits));
@@ -84,10 +101,11 @@ struct BFloat16Elements {
   static HWY_INLINE void Load(const Storage* from, Floats (&to)[kVectors]) {
     for (int i = 0; i < kVectors; ++i) to[i] = Widen(hn::LoadU(DHalfWords(), from + i * kLanes));
   }
+  template <typename Access = Cached>
   static HWY_INLINE void Store(const Floats (&from)[kVectors], Storage* to) {
     for (int i = 0; i < kVectors; ++i) {
       const Bits rounded = hn::ShiftRight<16>(simd::BFloat16::Round(from[i]));
-      hn::StoreU(Narrowed(rounded), DHalfWords(), to + i * kLanes);
+      Access::Store(Narrowed(rounded), to + i * kLanes);
     }
   }
 };
@@ -101,10 +119,11 @@ struct Float16Elements {
       to[i] = hn::PromoteTo(DFloats(), hn::BitCast(DHalves(), stored));
     }
   }
+  template <typename Access = Cached>
   static HWY_INLINE void Store(const Floats (&from)[kVectors], Storage* to) {
     for (int i = 0; i < kVectors; ++i) {
       const auto halves = hn::DemoteTo(DHalves(), from[i]);
-      hn::StoreU(hn::BitCast(DHalfWords(), halves), DHalfWords(), to + i * kLanes);
+      Access::Store(hn::BitCast(DHalfWords(), halves), to + i * kLanes);
     }
   }
 };
@@ -125,6 +144,7 @@ struct InPlace {
   using Element = E;
   using Storage = typename Element::Storage;
   static constexpr std::size_t kMasterSize = 0;
+  static constexpr bool kMayStream = false;
 
   explicit InPlace(const TensorOperands& operands)
       : parameter(static_cast<Storage*>(operands.parameter)) {}
@@ -145,28 +165,81 @@ struct WithMaster {
   using Element = E;
   using Storage = typename Element::Storage;
   static constexpr std::size_t kMasterSize = sizeof(float);
+  static constexpr bool kMayStream = true;
 
   explicit WithMaster(const TensorOperands& operands)
       : parameter(static_cast<Storage*>(operands.parameter)),
-        master(static_cast<float*>(operands.master)) {}
+        master(static_cast<float*>(operands.master)),
+        streaming(operands.stream_parameter &&
+                  reinterpret_cast<std::uintptr_t>(operands.parameter) % kLine == 0) {}
   HWY_INLINE void Prefetch(std::size_t at) const { PrefetchAhead(master, at); }
   HWY_INLINE void Load(std::size_t at, Floats (&to)[kVectors]) const {
     Float32Elements::Load(master + at, to);
   }
   HWY_INLINE void Store(const Floats (&from)[kVectors], std::size_t at) const {
     Float32Elements::Store(from, master + at);
-    Element::Store(from, parameter + at);
+    if (streaming)
+      Element::template Store<Streaming>(from, parameter + at);
+    else
+      Element::template Store<Cached>(from, parameter + at);
   }
 
   Storage* parameter;
   float* master;
+  bool streaming;
 };
+
+/// Master::kSplit, the formulas of split_master.h.
+struct SplitMaster {
+  using Element = BFloat16Elements;
+  using Storage = std::uint16_t;
+  static constexpr std::size_t kMasterSize = sizeof(std::uint16_t);
+  static constexpr bool kMayStream = false;
+
+  explicit SplitMaster(const TensorOperands& operands)
+      : upper(static_cast<std::uint16_t*>(operands.parameter)),
+        lower(static_cast<std::uint16_t*>(operands.master)) {}
+  HWY_INLINE void Prefetch(std::size_t at) const {
+    PrefetchAhead(upper, at);
+    PrefetchAhead(lower, at);
+  }
+  HWY_INLINE void Load(std::size_t at, Floats (&to)[kVectors]) const {
+    const hn::Rebind<std::int16_t, DFloats> d_signed;
+    for (int i = 0; i < kVectors; ++i) {
+      const HalfWords high = hn::LoadU(DHalfWords(), upper + at + i * kLanes);
+      const HalfWords low = hn::LoadU(DHalfWords(), lower + at + i * kLanes);
+      const auto rest = hn::PromoteTo(DSigned(), hn::BitCast(d_signed, low));
+      to[i] = AsFloats(
+          hn::Add(hn::ShiftLeft<16>(hn::PromoteTo(DBits(), high)), hn::BitCast(DBits(), rest)));
+    }
+  }
+  HWY_INLINE void Store(const Floats (&from)[kVectors], std::size_t at) const {
+    for (int i = 0; i < kVectors; ++i) {
+      const auto nan = hn::RebindMask(DBits(), hn::IsNaN(from[i]));
+      const Bits bits = hn::IfThenElse(nan, Every(0x7fc00000), AsBits(from[i]));
+      const Bits high = hn::ShiftRight<16>(hn::Add(bits, Every(0x8000)));
+      const Bits low = hn::And(bits, Every(0xffff));
+      hn::StoreU(Narrowed(high), DHalfWords(), upper + at + i * kLanes);
+      hn::StoreU(Narrowed(low), DHalfWords(), lower + at + i * kLanes);
+    }
+  }
+
+  std::uint16_t* upper;
+  std::uint16_t* lower;
+};
+
+// Of the states of a rule: a group of each to and from float32. A stretch is the kStretch elements
+// that share a Context, which Begin() makes and End() takes leave of; groups lie in one stretch
+// each. Indices are those of the tensor, but for `at`, which is that of the operands (see
+// Updater::StepAtTail).
 
 /// States::kFloat32.
 template <int kStates>
 struct Float32States {
   static constexpr int kCount = kStates;
   static constexpr std::size_t kSize = sizeof(float);
+  static constexpr std::size_t kStretch = kBlock;
+  struct Context {};
 
   explicit Float32States(const TensorOperands& operands) {
     for (int i = 0; i < kCount; ++i) states[i] = static_cast<float*>(operands.states[i]);
@@ -174,12 +247,15 @@ struct Float32States {
   HWY_INLINE void Prefetch(std::size_t at) const {
     for (int i = 0; i < kCount; ++i) PrefetchAhead(states[i], at);
   }
-  HWY_INLINE void Load(std::size_t at, Floats (&to)[kCount + 1][kVectors]) const {
+  HWY_INLINE void Begin(std::size_t, std::uint64_t, Context&) const {}
+  HWY_INLINE void Load(std::size_t at, const Context&, Floats (&to)[kCount + 1][kVectors]) const {
     for (int i = 0; i < kCount; ++i) Float32Elements::Load(states[i] + at, to[i]);
   }
-  HWY_INLINE void Store(const Floats (&from)[kCount + 1][kVectors], std::size_t at) const {
+  HWY_INLINE void Store(const Floats (&from)[kCount + 1][kVectors], std::size_t at, std::size_t,
+                        Context&) const {
     for (int i = 0; i < kCount; ++i) Float32Elements::Store(from[i], states[i] + at);
   }
+  HWY_INLINE void End(std::size_t, std::size_t, const Context&) const {}
 
   float* states[kCount + 1];
 };

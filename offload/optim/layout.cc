@@ -124,11 +124,11 @@ Status CheckSupported(const Hyperparameters& hyperparameters, const Layout& layo
     return refuse("a split master takes a bfloat16 parameter");
   if (!wide && layout.gradient != layout.parameter && layout.gradient != ElementType::kFloat32)
     return refuse("the gradient of a parameter of 16 bits has its type or float32");
-  if (layout.master == Master::kSplit || layout.states != States::kFloat32)
-    return refuse("not built yet");
   if (layout.states != States::kFloat32) {
     if (hyperparameters.rule != Rule::kAdamW || hyperparameters.amsgrad)
       return refuse("compressed states are those of AdamW without amsgrad");
+    if (!wide && layout.master == Master::kNone)
+      return refuse("compressed states take a master or a float32 parameter");
   }
   return Status();
 }

@@ -22,6 +22,14 @@ inline std::uint16_t BFloat16FromFloat(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+/// Up with a probability of the part that is cut off, by the upper 16 bits of a random word; a NaN
+/// stays one.
+inline std::uint16_t StochasticBFloat16(float value, std::uint32_t random) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (value != value) return static_cast<std::uint16_t>((bits | 0x400000) >> 16);
+  return static_cast<std::uint16_t>((bits + (random >> 16)) >> 16);
+}
+
 inline float FloatFromFloat16(std::uint16_t stored) {
   const std::uint32_t sign = std::uint32_t{stored & 0x8000u} << 16;
   const std::uint32_t magnitude = stored & 0x7fff;

@@ -16,7 +16,7 @@ UpdateFunction FindUpdateFor(KernelTarget target, const Hyperparameters& hyperpa
     case Rule::kSgd:
     case Rule::kAdagrad:
     case Rule::kLion:
-      return nullptr;
+      return FindSimpleUpdateFor(target, hyperparameters, layout);
   }
   TIDEGATE_CHECK(false);
 }

@@ -18,5 +18,8 @@ SumsFunction FindSumsFor(KernelTarget target, ElementType gradient);
 // A file each.
 UpdateFunction FindAdamUpdateFor(KernelTarget target, const Hyperparameters& hyperparameters,
                                  const Layout& layout);
+/// Of SGD, Adagrad and Lion.
+UpdateFunction FindSimpleUpdateFor(KernelTarget target, const Hyperparameters& hyperparameters,
+                                   const Layout& layout);
 
 }  // namespace tidegate::offload

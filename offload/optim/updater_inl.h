@@ -72,18 +72,27 @@ class Updater {
     const DefaultFloatEnvironment environment;
     const Updater updater(operands, c);
     const std::size_t end = first + count;
+    typename States::Context context;
     for (std::size_t block = first; block < end; block += kBlock) {
       const std::size_t block_end = std::min(block + kBlock, end);
-      const std::size_t whole_end = block_end - (block_end - block) % kGroup;
       Sums sums;
-      for (std::size_t at = block; at < whole_end; at += kGroup) updater.StepAt(at, sums);
-      if (whole_end != block_end) {
-        Sums with_tail = sums;
-        StepAtTail(operands, whole_end, block_end - whole_end, c, with_tail);
-        sums = with_tail;
+      for (std::size_t stretch = block; stretch < block_end; stretch += States::kStretch) {
+        const std::size_t stretch_end = std::min(stretch + States::kStretch, block_end);
+        const std::size_t whole_end = stretch_end - (stretch_end - stretch) % kGroup;
+        updater.states_.Begin(stretch, c.seed, context);
+        for (std::size_t at = stretch; at < whole_end; at += kGroup)
+          updater.StepAt(at, at, context, sums);
+        if (whole_end != stretch_end) {
+          Sums with_tail = sums;
+          StepAtTail(operands, whole_end, stretch_end - whole_end, c, context, with_tail);
+          sums = with_tail;
+        }
+        updater.states_.End(stretch, stretch_end - stretch, context);
       }
       if (blocks != nullptr) *blocks++ = sums.Finish();
     }
+    // Streaming stores are not ordered by the release store that announces the result.
+    if constexpr (Parameter::kMayStream) hwy::FlushStream();
   }
 
  private:
@@ -98,7 +107,9 @@ class Updater {
         rule_(c),
         factor_(EveryFloat(c.gradient_factor)) {}
 
-  HWY_INLINE void StepAt(std::size_t at, Sums& sums) const {
+  /// The group at `at` of the operands, which is at `index` in the tensor.
+  HWY_INLINE void StepAt(std::size_t at, std::size_t index, typename States::Context& context,
+                         Sums& sums) const {
     PrefetchAhead(gradient_, at);
     parameter_.Prefetch(at);
     states_.Prefetch(at);
@@ -107,7 +118,7 @@ class Updater {
     Floats states[kStates + 1][kVectors];
     Gradient::Load(gradient_ + at, gradient);
     parameter_.Load(at, parameter);
-    states_.Load(at, states);
+    states_.Load(at, context, states);
     for (Floats& v : gradient) v = hn::Mul(v, factor_);
     sums.Add(gradient);
     for (int i = 0; i < kVectors; ++i) {
@@ -117,13 +128,14 @@ class Updater {
       for (int state = 0; state < kStates; ++state) states[state][i] = here[state];
     }
     parameter_.Store(parameter, at);
-    states_.Store(states, at);
+    states_.Store(states, at, index, context);
   }
 
   /// The last few elements by way of a whole group, whose other elements are zero. Not inlined, to
   /// keep the loop above small.
   static HWY_NOINLINE void StepAtTail(const TensorOperands& operands, std::size_t at,
-                                      std::size_t count, const Coefficients& c, Sums& sums) {
+                                      std::size_t count, const Coefficients& c,
+                                      typename States::Context& context, Sums& sums) {
     struct Padded {
       alignas(64) std::byte bytes[kGroup * sizeof(float)] = {};
     };
@@ -135,6 +147,7 @@ class Updater {
     Padded master;
     Padded states[3];
     TensorOperands padded;
+    padded.stream_parameter = false;
     padded.count = kGroup;
     std::memcpy(gradient.bytes, static_cast<const GradientStorage*>(operands.gradient) + at,
                 count * sizeof(GradientStorage));
@@ -148,7 +161,7 @@ class Updater {
       padded.master = read(master, operands.master, Parameter::kMasterSize);
     for (int i = 0; i < kStates; ++i)
       padded.states[i] = read(states[i], operands.states[i], States::kSize);
-    Updater(padded, c).StepAt(0, sums);
+    Updater(padded, c).StepAt(0, at, context, sums);
     const auto write = [&](const Padded& from, void* stream, std::size_t size) {
       std::memcpy(offset(stream, size), from.bytes, count * size);
     };
@@ -183,21 +196,30 @@ UpdateFunction FindByGradient(ElementType gradient) {
   return nullptr;
 }
 
-/// REQUIRES: CheckSupported(), and float32 states.
+/// The same for a parameter of 16 bits with a master, and for one of float32.
 template <typename States, typename Rule>
-UpdateFunction FindByParameter(const Layout& layout) {
-  const bool in_place = layout.master == Master::kNone;
+UpdateFunction FindByMaster(const Layout& layout) {
+  if (layout.master == Master::kSplit)
+    return FindByGradient<SplitMaster, States, Rule>(layout.gradient);
   switch (layout.parameter) {
     case ElementType::kFloat32:
       return FindByGradient<InPlace<Float32Elements>, States, Rule>(layout.gradient);
     case ElementType::kBFloat16:
-      return in_place ? FindByGradient<InPlace<BFloat16Elements>, States, Rule>(layout.gradient)
-                      : FindByGradient<WithMaster<BFloat16Elements>, States, Rule>(layout.gradient);
+      return FindByGradient<WithMaster<BFloat16Elements>, States, Rule>(layout.gradient);
     case ElementType::kFloat16:
-      return in_place ? FindByGradient<InPlace<Float16Elements>, States, Rule>(layout.gradient)
-                      : FindByGradient<WithMaster<Float16Elements>, States, Rule>(layout.gradient);
+      return FindByGradient<WithMaster<Float16Elements>, States, Rule>(layout.gradient);
   }
   return nullptr;
+}
+
+/// The same for any parameter.
+template <typename States, typename Rule>
+UpdateFunction FindByParameter(const Layout& layout) {
+  if (layout.master == Master::kNone && layout.parameter == ElementType::kBFloat16)
+    return FindByGradient<InPlace<BFloat16Elements>, States, Rule>(layout.gradient);
+  if (layout.master == Master::kNone && layout.parameter == ElementType::kFloat16)
+    return FindByGradient<InPlace<Float16Elements>, States, Rule>(layout.gradient);
+  return FindByMaster<States, Rule>(layout);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ enum class Values {
 };
 
 /// The memory of one tensor, random, with guard bytes around each stream, which begins `offset`
-/// elements into its buffer.
+/// elements after the beginning of a cache line.
 class Tensors {
  public:
   Tensors(const Hyperparameters& hyperparameters, const Layout& layout, std::size_t count,
@@ -41,16 +42,29 @@ class Tensors {
   std::string Difference(const Tensors& other) const;
 
  private:
+  static constexpr std::size_t kGuard = 64;
+
+  /// Makes buffers begin with a cache line, as those of the arena do.
+  template <typename T>
+  struct LineAllocator {
+    using value_type = T;
+    LineAllocator() = default;
+    template <typename U>
+    explicit LineAllocator(const LineAllocator<U>&) {}
+    T* allocate(std::size_t count) {
+      return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{kGuard}));
+    }
+    void deallocate(T* memory, std::size_t) { ::operator delete(memory, std::align_val_t{kGuard}); }
+    friend bool operator==(LineAllocator, LineAllocator) { return true; }
+  };
   struct Stream {
-    std::vector<std::byte> bytes;
+    std::vector<std::byte, LineAllocator<std::byte>> bytes;
     std::size_t element_size = 0;
     std::size_t elements = 0;
     std::size_t offset = 0;
     std::byte* data() { return bytes.data() + offset; }
     const std::byte* data() const { return bytes.data() + offset; }
   };
-  static constexpr std::size_t kGuard = 64;
-
   static void Make(Stream& stream, std::size_t elements, std::size_t element_size,
                    std::size_t offset);
   static void Set(Stream& stream, ElementType type, std::size_t index, float value);

@@ -27,7 +27,7 @@ std::vector<Layout> Layouts() {
        {ElementType::kFloat32, ElementType::kBFloat16, ElementType::kFloat16})
     for (ElementType parameter :
          {ElementType::kFloat32, ElementType::kBFloat16, ElementType::kFloat16})
-      for (Master master : {Master::kNone, Master::kFloat32})
+      for (Master master : {Master::kNone, Master::kFloat32, Master::kSplit})
         layouts.push_back({gradient, parameter, master, States::kFloat32});
   return layouts;
 }
@@ -45,6 +45,16 @@ std::vector<Hyperparameters> Variants() {
                                 .weight_decay = decay,
                                 .amsgrad = amsgrad,
                                 .maximize = maximize});
+      const Hyperparameters sgd{.rule = Rule::kSgd, .weight_decay = decay, .maximize = maximize};
+      variants.push_back(sgd);
+      for (bool nesterov : {false, true}) {
+        variants.push_back(sgd);
+        variants.back().momentum = 0.9;
+        variants.back().dampening = nesterov ? 0 : 0.4;
+        variants.back().nesterov = nesterov;
+      }
+      for (Rule rule : {Rule::kAdagrad, Rule::kLion})
+        variants.push_back({.rule = rule, .weight_decay = decay, .maximize = maximize});
     }
   return variants;
 }
@@ -96,6 +106,12 @@ TEST_P(UpdateTest, GivesTheBitsOfTheReference) {
       ExpectTheReference(GetParam(), h, layout, count, Values::kOrdinary, 0, 1);
       if (HasFatalFailure()) return;
     }
+  });
+}
+
+TEST_P(UpdateTest, GivesTheBitsOfTheReferenceAtLaterSteps) {
+  ForEach([](const Hyperparameters& h, const Layout& layout) {
+    ExpectTheReference(GetParam(), h, layout, 500, Values::kOrdinary, 0, 1000);
   });
 }
 
