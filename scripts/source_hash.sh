@@ -3,7 +3,7 @@
 . "$(dirname "$0")/common.sh"
 
 folders=()
-for folder in cmake common collectives backend python; do
+for folder in cmake common collectives offload backend python; do
   [ ! -d "$folder" ] || folders+=("$folder")
 done
 find CMakeLists.txt pyproject.toml examples/train_fsdp2.py "${folders[@]}" \
