@@ -249,6 +249,21 @@ def test_grad_scaler_skips_an_infinite_gradient(name: str) -> None:
     assert scalers[0].get_scale() == scalers[1].get_scale() == 512.0
 
 
+def test_parts_that_are_no_dtensors_are_not_taken_for_the_whole() -> None:
+    """FSDP1's: a rank sees neither what others found nor their part of the norm."""
+    ours = parameters()
+    optimizer = offload.AdamW(ours, max_grad_norm=1.0)
+    assert optimizer._step_supports_amp_scaling
+    for parameter in ours:
+        parameter._fsdp_flattened = True  # type: ignore[attr-defined]
+    assert not optimizer._step_supports_amp_scaling
+    give_gradients([ours], seed=0)
+    before = [p.detach().clone() for p in ours]
+    with pytest.raises(ValueError, match="needs norm_group="):
+        optimizer.step()
+    assert all(torch.equal(p, was) for p, was in zip(ours, before, strict=True))
+
+
 def test_gradients_that_are_missing_leave_their_parameters() -> None:
     ours = parameters()
     frozen = torch.ones(3)

@@ -55,3 +55,8 @@ def sharded_over(parameter: torch.Tensor) -> tuple[Any, ...]:
         for dim, placement in enumerate(parameter.placements)
         if not isinstance(placement, Replicate) and mesh.size(dim) > 1
     )
+
+
+def is_flattened(parameter: torch.Tensor) -> bool:
+    """Whether it is FSDP1's: a flat parameter, or a part of one."""
+    return bool(getattr(parameter, "_fsdp_flattened", False))

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from tidegate.offload import _norm
 from tidegate.offload._layout import Layout
-from tidegate.offload._locals import gradient_of, local_of
+from tidegate.offload._locals import gradient_of, is_flattened, local_of
 from tidegate.offload._state import ParameterState, check_saved, make_state, plain
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ class Offloaded(Optimizer):
     _stateless: dict[torch.Tensor, OffloadParameter]
     #: Of each parameter among all, made when it is first asked for.
     _places: dict[torch.Tensor, int]
-    #: GradScaler then leaves the gradients as they are and hands over scale and found_inf.
-    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -70,6 +68,19 @@ class Offloaded(Optimizer):
         self._norm_group = norm_group
         self._seed = seed
         self._adopt_states()
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether GradScaler leaves the gradients as they are and hands over scale and found_inf.
+
+        Not for shards that are no DTensors: only where ShardedGradScaler unscales them itself do
+        the ranks agree on what it found.
+        """
+        return self._norm_group is None and not self._has_flattened()
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, _: bool) -> None:
+        """torch's constructors say so of their own fused steps."""
 
     # What a rule says of itself.
 
@@ -109,6 +120,8 @@ class Offloaded(Optimizer):
         step = self._step_of_engine()
         try:
             stepped = self._collect(step)
+            if self.max_grad_norm is not None and self.grad_norm is None:
+                self._check_norm_group()
             clips = self.max_grad_norm is not None and math.isfinite(self.max_grad_norm)
             if clips:
                 norm = _norm.total_norm(stepped, step.sums(factor), self._norm_group)
@@ -121,6 +134,16 @@ class Offloaded(Optimizer):
                 self.grad_norm = _norm.total_norm(stepped, sums, self._norm_group)
         finally:
             step.clear()  # Gradients belong to the caller, who may want their memory back.
+
+    def _check_norm_group(self) -> None:
+        if self._norm_group is None and self._has_flattened():
+            raise ValueError(
+                "max_grad_norm of FSDP1's parameters needs norm_group=, the process group over"
+                " which they are sharded; or clip by clip_grad_norm_ of the wrapped model"
+            )
+
+    def _has_flattened(self) -> bool:
+        return any(is_flattened(parameter) for _, parameter in self._all_parameters())
 
     def _collect(self, step: OffloadStep) -> list[torch.Tensor]:
         """Give the engine all that has a gradient; the parameters, in its order."""
