@@ -49,6 +49,15 @@ TEST(ArenaTest, TakesWhatWasAskedForAndAtMostAHundredthMore) {
   EXPECT_GT(static_cast<double>(stats.torch_pinned_bytes), 1.8 * static_cast<double>(requested));
 }
 
+TEST(ArenaTest, GapsBeforePageAlignedBlocksAreLittle) {
+  const auto segment = MakeSegment(64 * kMiB);
+  const auto arena = MakeArena(segment, Unpinned());
+  for (int i = 0; i < 50; ++i) Take(*arena, Arena::kPageAligned + 1);
+  const ArenaStats stats = arena->Stats();
+  EXPECT_LE(static_cast<double>(stats.committed_bytes),
+            1.005 * static_cast<double>(stats.requested_bytes));
+}
+
 TEST(ArenaTest, SmallBlocksShareAPage) {
   const auto segment = MakeSegment(2 * kMiB);
   const auto arena = MakeArena(segment, Unpinned());
@@ -153,13 +162,15 @@ TEST(ArenaTest, ReserveBringsThePagesAtOnce) {
 }
 
 TEST(ArenaTest, GrowsByHugePagesOnlyWhereThatIsLittle) {
-  const auto segment = MakeSegment(512 * kMiB, 1, PageChoice::kNoHugePool);
+  const auto segment = MakeSegment(1024 * kMiB, 1, PageChoice::kNoHugePool);
   if (segment->pages().kind != PageKind::kTransparent) GTEST_SKIP() << segment->pages().reason;
   const auto arena = MakeArena(segment, Unpinned());
-  Take(*arena, 300 * kMiB + kPage);
-  EXPECT_EQ(arena->Stats().committed_bytes, 302 * kMiB);
+  Take(*arena, 100 * kMiB + kPage);
+  EXPECT_EQ(arena->Stats().committed_bytes, 100 * kMiB + kPage);
+  Take(*arena, 412 * kMiB);
+  EXPECT_EQ(arena->Stats().committed_bytes, 514 * kMiB);
   Take(*arena, kPage);
-  EXPECT_EQ(PageBytesOf(segment->fd()), 302 * kMiB);
+  EXPECT_EQ(PageBytesOf(segment->fd()), 514 * kMiB);
 }
 
 TEST(ArenaTest, FreePagesAreGivenBackBeforeAnAllocationFails) {
