@@ -17,7 +17,6 @@ namespace HWY_NAMESPACE {
 UpdateFunction FindAdamHere([[maybe_unused]] const Hyperparameters& hyperparameters,
                             [[maybe_unused]] const Layout& layout) {
 #if TIDEGATE_OPTIM_VECTORS
-  if (layout.states != States::kFloat32) return nullptr;
   if (hyperparameters.amsgrad) return FindByParameter<Float32States<3>, AdamRule<true>>(layout);
   return FindByParameter<Float32States<2>, AdamRule<false>>(layout);
 #else

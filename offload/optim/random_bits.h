@@ -29,11 +29,14 @@ inline RandomKey KeyOfBlock(std::uint64_t seed, std::uint64_t block) {
   return {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
 }
 
+/// The golden ratio: what the Weyl sequence moves on by.
+inline constexpr std::uint32_t kWeyl = 0x9e3779b9;
+
 /// 32 bits for element `index` of a block: the finaliser of MurmurHash3 (Appleby) of a Weyl
 /// sequence, with one half of the key at its beginning and the other between its multiplications. A
 /// dozen operations on 32-bit lanes, where ten rounds of Philox would take longer than the step.
 inline std::uint32_t RandomWord(RandomKey key, std::uint32_t index) {
-  std::uint32_t word = key.low + index * 0x9e3779b9;
+  std::uint32_t word = key.low + index * kWeyl;
   word = (word ^ (word >> 16)) * 0x85ebca6b;
   word = ((word ^ (word >> 13)) + key.high) * 0xc2b2ae35;
   return word ^ (word >> 16);

@@ -22,10 +22,11 @@ void SumSquares(const void* gradient, std::size_t first, std::size_t count, floa
   const DefaultFloatEnvironment environment;
   const auto* const from = static_cast<const Storage*>(gradient);
   const Floats factor = EveryFloat(gradient_factor);
-  const auto add = [factor](const Storage* group, Sums& sums) HWY_ATTR {
+  const auto add = [factor](const Storage* group, std::size_t count, Sums& sums) HWY_ATTR {
     Floats values[kVectors];
     Element::Load(group, values);
     for (Floats& value : values) value = hn::Mul(value, factor);
+    if (count != kGroup) ClearAfter(count, values);
     sums.Add(values);
   };
   const std::size_t end = first + count;
@@ -35,12 +36,12 @@ void SumSquares(const void* gradient, std::size_t first, std::size_t count, floa
     Sums sums;
     for (std::size_t at = block; at < whole_end; at += kGroup) {
       PrefetchAhead(from, at);
-      add(from + at, sums);
+      add(from + at, kGroup, sums);
     }
     if (whole_end != block_end) {
       Storage padded[kGroup] = {};
       std::memcpy(padded, from + whole_end, (block_end - whole_end) * sizeof(Storage));
-      add(padded, sums);
+      add(padded, block_end - whole_end, sums);
     }
     *blocks++ = sums.Finish();
   }

@@ -9,6 +9,7 @@ namespace tidegate::offload {
 
 UpdateFunction FindUpdateFor(KernelTarget target, const Hyperparameters& hyperparameters,
                              const Layout& layout) {
+  if (layout.states != States::kFloat32) return FindCompressedUpdateFor(target, layout);
   switch (hyperparameters.rule) {
     case Rule::kAdamW:
     case Rule::kAdam:

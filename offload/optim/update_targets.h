@@ -18,6 +18,8 @@ SumsFunction FindSumsFor(KernelTarget target, ElementType gradient);
 // A file each.
 UpdateFunction FindAdamUpdateFor(KernelTarget target, const Hyperparameters& hyperparameters,
                                  const Layout& layout);
+/// Of AdamW with states in 16 and in 8 bits.
+UpdateFunction FindCompressedUpdateFor(KernelTarget target, const Layout& layout);
 /// Of SGD, Adagrad and Lion.
 UpdateFunction FindSimpleUpdateFor(KernelTarget target, const Hyperparameters& hyperparameters,
                                    const Layout& layout);

@@ -62,6 +62,15 @@ class Sums {
   Doubles lanes_[2 * kVectors];
 };
 
+/// Makes those after the first `count` zero, which a factor that is not finite does not leave zero.
+HWY_INLINE void ClearAfter(std::size_t count, Floats (&gradients)[kVectors]) {
+  for (int i = 0; i < kVectors; ++i) {
+    const std::size_t before = i * kLanes;
+    const std::size_t here = count < before ? 0 : std::min(count - before, kLanes);
+    gradients[i] = hn::IfThenElseZero(hn::FirstN(DFloats(), here), gradients[i]);
+  }
+}
+
 /// `Gradient` is an element type, `Parameter` and `States` are policies of elements_inl.h, and
 /// `Rule::Apply` turns a vector each of gradient, parameter and states into new ones.
 template <typename Gradient, typename Parameter, typename States, typename Rule>
@@ -81,7 +90,7 @@ class Updater {
         const std::size_t whole_end = stretch_end - (stretch_end - stretch) % kGroup;
         updater.states_.Begin(stretch, c.seed, context);
         for (std::size_t at = stretch; at < whole_end; at += kGroup)
-          updater.StepAt(at, at, context, sums);
+          updater.template StepAt<false>(at, at, kGroup, context, sums);
         if (whole_end != stretch_end) {
           Sums with_tail = sums;
           StepAtTail(operands, whole_end, stretch_end - whole_end, c, context, with_tail);
@@ -107,9 +116,11 @@ class Updater {
         rule_(c),
         factor_(EveryFloat(c.gradient_factor)) {}
 
-  /// The group at `at` of the operands, which is at `index` in the tensor.
-  HWY_INLINE void StepAt(std::size_t at, std::size_t index, typename States::Context& context,
-                         Sums& sums) const {
+  /// The group at `at` of the operands, which is at `index` in the tensor. `count` is kGroup, or
+  /// less where kPartial.
+  template <bool kPartial>
+  HWY_INLINE void StepAt(std::size_t at, std::size_t index, std::size_t count,
+                         typename States::Context& context, Sums& sums) const {
     PrefetchAhead(gradient_, at);
     parameter_.Prefetch(at);
     states_.Prefetch(at);
@@ -120,6 +131,7 @@ class Updater {
     parameter_.Load(at, parameter);
     states_.Load(at, context, states);
     for (Floats& v : gradient) v = hn::Mul(v, factor_);
+    if constexpr (kPartial) ClearAfter(count, gradient);
     sums.Add(gradient);
     for (int i = 0; i < kVectors; ++i) {
       Floats here[kStates + 1];
@@ -161,7 +173,7 @@ class Updater {
       padded.master = read(master, operands.master, Parameter::kMasterSize);
     for (int i = 0; i < kStates; ++i)
       padded.states[i] = read(states[i], operands.states[i], States::kSize);
-    Updater(padded, c).StepAt(0, at, context, sums);
+    Updater(padded, c).template StepAt<true>(0, at, count, context, sums);
     const auto write = [&](const Padded& from, void* stream, std::size_t size) {
       std::memcpy(offset(stream, size), from.bytes, count * size);
     };

@@ -4,8 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
+#include "offload/optim/block8.h"
 #include "offload/optim/scalar_elements.h"
+#include "offload/optim/split_master.h"
 
 namespace tidegate::offload::testing {
 namespace {
@@ -42,16 +45,43 @@ Tensors::Tensors(const Hyperparameters& hyperparameters, const Layout& layout, s
   Make(gradient_, count, SizeOf(layout.gradient), offset);
   Make(parameter_, count, SizeOf(layout.parameter), offset);
   if (layout.master != Master::kNone) Make(master_, count, SizeOf(layout.master), offset);
-  for (int i = 0; i < state_count_; ++i) Make(states_[i], count, SizeOf(layout.states), offset);
+  const std::size_t scale_count = (count + kScaleBlock - 1) / kScaleBlock;
+  for (int i = 0; i < state_count_; ++i) {
+    Make(states_[i], count, SizeOf(layout.states), offset);
+    if (layout.states == States::kBlock8) Make(scales_[i], scale_count, sizeof(float), offset);
+  }
   for (std::size_t i = 0; i < count; ++i) {
     Set(gradient_, layout.gradient, i, draw(1e-2f));
     const float value = draw(1);
     Set(parameter_, layout.parameter, i, value);
     if (layout.master == Master::kFloat32) Set(master_, ElementType::kFloat32, i, value);
+    if (layout.master == Master::kSplit) SetSplit(i, value);
+    if (layout.states == States::kBlock8) continue;
     for (int state = 0; state < state_count_; ++state) {
       const bool squares = state != 0 || hyperparameters.rule == Rule::kAdagrad;
       Set(states_[state], StateType(), i, squares ? std::abs(draw(1e-4f)) : draw(1e-2f));
     }
+  }
+  for (std::size_t block = 0; layout.states == States::kBlock8 && block < scale_count; ++block)
+    FillBlocks(block, draw);
+}
+
+void Tensors::SetSplit(std::size_t index, float value) {
+  const SplitFloat split = Split(value);
+  std::memcpy(parameter_.data() + index * sizeof split.upper, &split.upper, sizeof split.upper);
+  std::memcpy(master_.data() + index * sizeof split.lower, &split.lower, sizeof split.lower);
+}
+
+void Tensors::FillBlocks(std::size_t block, const std::function<float(float)>& draw) {
+  const std::size_t first = block * kScaleBlock;
+  const std::size_t size = std::min(kScaleBlock, count_ - first);
+  for (int state = 0; state < state_count_; ++state) {
+    float values[kScaleBlock];
+    for (std::size_t i = 0; i < size; ++i)
+      values[i] = state == 0 ? draw(1e-2f) : std::abs(draw(1e-4f));
+    auto* const codes = reinterpret_cast<std::uint8_t*>(states_[state].data()) + first;
+    Set(scales_[state], ElementType::kFloat32, block,
+        EncodeBlock8(values, size, state == 1, codes));
   }
 }
 
@@ -96,7 +126,11 @@ TensorOperands Tensors::operands() {
   operands.gradient = gradient_.data();
   operands.parameter = parameter_.data();
   if (layout_.master != Master::kNone) operands.master = master_.data();
-  for (int i = 0; i < state_count_; ++i) operands.states[i] = states_[i].data();
+  for (int i = 0; i < state_count_; ++i) {
+    operands.states[i] = states_[i].data();
+    if (layout_.states == States::kBlock8)
+      operands.scales[i] = reinterpret_cast<float*>(scales_[i].data());
+  }
   return operands;
 }
 
@@ -107,10 +141,21 @@ float Tensors::parameter(std::size_t index) const {
 }
 
 float Tensors::master(std::size_t index) const {
+  if (layout_.master == Master::kSplit) {
+    SplitFloat split;
+    std::memcpy(&split.upper, parameter_.data() + index * sizeof split.upper, sizeof split.upper);
+    std::memcpy(&split.lower, master_.data() + index * sizeof split.lower, sizeof split.lower);
+    return Joined(split);
+  }
   return Get(master_, ElementType::kFloat32, index);
 }
 
 float Tensors::state(int state, std::size_t index) const {
+  if (layout_.states == States::kBlock8) {
+    const auto code = static_cast<std::uint8_t>(states_[state].data()[index]);
+    const float scale = Get(scales_[state], ElementType::kFloat32, index / kScaleBlock);
+    return state == 0 ? DecodeSigned8(code, scale) : DecodeUnsigned8(code, scale);
+  }
   return Get(states_[state], StateType(), index);
 }
 

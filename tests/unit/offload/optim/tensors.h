@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <random>
 #include <string>
@@ -68,6 +69,9 @@ class Tensors {
   static void Make(Stream& stream, std::size_t elements, std::size_t element_size,
                    std::size_t offset);
   static void Set(Stream& stream, ElementType type, std::size_t index, float value);
+  void SetSplit(std::size_t index, float value);
+  /// Makes up the states of one block of kScaleBlock.
+  void FillBlocks(std::size_t block, const std::function<float(float)>& draw);
   static float Get(const Stream& stream, ElementType type, std::size_t index);
   static std::string Compare(const std::string& name, const Stream& a, const Stream& b);
   static std::string CompareFloats(const std::string& name, const Stream& a, const Stream& b,

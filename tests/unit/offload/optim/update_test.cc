@@ -18,8 +18,8 @@ namespace tidegate::offload::testing {
 namespace {
 
 constexpr std::size_t kLanes = 16;  // The most that a target has.
-constexpr std::size_t kCounts[] = {0,    1,    3,    kLanes,         kLanes + 1, 8 * kLanes + 2,
-                                   4095, 4096, 4097, 2 * kBlock + 77};
+constexpr std::size_t kCounts[] = {0,   1,   3,    kLanes, kLanes + 1, 8 * kLanes + 2,
+                                   255, 257, 4095, 4096,   4097,       2 * kBlock + 77};
 
 std::vector<Layout> Layouts() {
   std::vector<Layout> layouts;
@@ -28,7 +28,8 @@ std::vector<Layout> Layouts() {
     for (ElementType parameter :
          {ElementType::kFloat32, ElementType::kBFloat16, ElementType::kFloat16})
       for (Master master : {Master::kNone, Master::kFloat32, Master::kSplit})
-        layouts.push_back({gradient, parameter, master, States::kFloat32});
+        for (States states : {States::kFloat32, States::kBFloat16, States::kBlock8})
+          layouts.push_back({gradient, parameter, master, states});
   return layouts;
 }
 
@@ -85,8 +86,9 @@ std::string Case(const Hyperparameters& h, const Layout& layout, std::size_t cou
 
 /// Runs one step of both on equal tensors and compares all that they wrote.
 void ExpectTheReference(KernelTarget target, const Hyperparameters& h, const Layout& layout,
-                        std::size_t count, Values values, std::size_t offset, std::uint64_t step) {
-  const Coefficients c = CoefficientsOf(h, step, 0.37, 5);
+                        std::size_t count, Values values, std::size_t offset, std::uint64_t step,
+                        double factor = 0.37) {
+  const Coefficients c = CoefficientsOf(h, step, factor, 5);
   Tensors expected(h, layout, count, values, offset, count + step);
   Tensors found = expected;
   std::vector<BlockSums> expected_sums(count / kBlock + 1);
@@ -125,6 +127,13 @@ TEST_P(UpdateTest, GivesTheBitsOfTheReferenceFromAnyElementOn) {
 TEST_P(UpdateTest, NansInfinitiesAndSubnormalsGoWhereTheReferenceTakesThem) {
   ForEach([](const Hyperparameters& h, const Layout& layout) {
     ExpectTheReference(GetParam(), h, layout, 1003, Values::kSpecial, 0, 3);
+  });
+}
+
+TEST_P(UpdateTest, AFactorThatIsNotFiniteDoesWhatItDoesInTheReference) {
+  ForEach([](const Hyperparameters& h, const Layout& layout) {
+    for (double factor : {HUGE_VAL, std::nan("")})
+      ExpectTheReference(GetParam(), h, layout, 21, Values::kOrdinary, 0, 3, factor);
   });
 }
 

@@ -1,0 +1,224 @@
+// The states of AdamW in 16 and in 8 bits. Compiled once a target by the files that include it
+// through hwy/foreach_target.h.
+#if defined(TIDEGATE_OPTIM_COMPRESSED_STATES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TIDEGATE_OPTIM_COMPRESSED_STATES_INL_H
+#undef TIDEGATE_OPTIM_COMPRESSED_STATES_INL_H
+#else
+#define TIDEGATE_OPTIM_COMPRESSED_STATES_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "offload/optim/block8.h"
+#include "offload/optim/elements_inl.h"
+#include "offload/optim/random_bits.h"
+
+#if TIDEGATE_OPTIM_VECTORS
+
+HWY_BEFORE_NAMESPACE();
+namespace tidegate::offload {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// exp_avg and exp_avg_sq, as Float32States has them.
+
+/// States::kBFloat16: exp_avg to nearest, which a step of a tenth of the difference always moves;
+/// exp_avg_sq, of which a step moves a thousandth, by stochastic rounding.
+struct BFloat16States {
+  static constexpr int kCount = 2;
+  static constexpr std::size_t kSize = sizeof(std::uint16_t);
+  static constexpr std::size_t kStretch = kBlock;
+  /// What RandomWord() of the elements of a block has in common, and what its lanes begin with:
+  /// Iota() of Highway 1.0.3 takes longer than all the rest.
+  struct Context {
+    RandomKey key;
+    Bits words[kVectors];
+  };
+
+  explicit BFloat16States(const TensorOperands& operands)
+      : exp_avg(static_cast<std::uint16_t*>(operands.states[0])),
+        exp_avg_sq(static_cast<std::uint16_t*>(operands.states[1])) {}
+  HWY_INLINE void Prefetch(std::size_t at) const {
+    PrefetchAhead(exp_avg, at);
+    PrefetchAhead(exp_avg_sq, at);
+  }
+  HWY_INLINE void Begin(std::size_t stretch, std::uint64_t seed, Context& context) const {
+    context.key = KeyOfBlock(seed, stretch / kBlock);
+    for (int i = 0; i < kVectors; ++i) {
+      const Bits index = hn::Iota(DBits(), static_cast<std::uint32_t>(i * kLanes));
+      context.words[i] = hn::Add(hn::Mul(index, Every(kWeyl)), Every(context.key.low));
+    }
+  }
+  HWY_INLINE void Load(std::size_t at, const Context&, Floats (&to)[kCount + 1][kVectors]) const {
+    BFloat16Elements::Load(exp_avg + at, to[0]);
+    BFloat16Elements::Load(exp_avg_sq + at, to[1]);
+  }
+  HWY_INLINE void Store(const Floats (&from)[kCount + 1][kVectors], std::size_t at,
+                        std::size_t index, const Context& context) const {
+    BFloat16Elements::Store(from[0], exp_avg + at);
+    const Bits shift = Every(static_cast<std::uint32_t>(index % kBlock) * kWeyl);
+    for (int i = 0; i < kVectors; ++i) {
+      const Bits random = Scrambled(hn::Add(context.words[i], shift), context.key.high);
+      hn::StoreU(Narrowed(Rounded(from[1][i], random)), DHalfWords(), exp_avg_sq + at + i * kLanes);
+    }
+  }
+  HWY_INLINE void End(std::size_t, std::size_t, const Context&) const {}
+
+  /// The rest of RandomWord().
+  static HWY_INLINE Bits Scrambled(Bits word, std::uint32_t high) {
+    word = hn::Mul(hn::Xor(word, hn::ShiftRight<16>(word)), Every(0x85ebca6b));
+    word = hn::Add(hn::Xor(word, hn::ShiftRight<13>(word)), Every(high));
+    word = hn::Mul(word, Every(0xc2b2ae35));
+    return hn::Xor(word, hn::ShiftRight<16>(word));
+  }
+
+  /// StochasticBFloat16().
+  static HWY_INLINE Bits Rounded(Floats value, Bits random) {
+    const Bits bits = AsBits(value);
+    const Bits number = hn::Add(bits, hn::ShiftRight<16>(random));
+    const Bits quiet = hn::Or(bits, Every(0x400000));
+    const auto nan = hn::RebindMask(DBits(), hn::IsNaN(value));
+    return hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, number));
+  }
+
+  std::uint16_t* exp_avg;
+  std::uint16_t* exp_avg_sq;
+};
+
+/// Block8Code<kBits> of a vector.
+template <int kBits>
+struct Block8Lanes {
+  static HWY_INLINE Floats Decode(Bits code) {
+    const Floats number = hn::ConvertTo(DFloats(), hn::BitCast(DSigned(), code));
+    const Bits exponent = hn::And(AsBits(number), Every(0x7f800000));  // 2^k
+    const Floats steps = hn::MulAdd(AsFloats(exponent), EveryFloat(-14),
+                                    hn::MulAdd(number, EveryFloat(15), EveryFloat(15)));
+    // 2^(3k - 4 kBits): three times the biased exponent less two and a bit.
+    const Bits tripled = hn::Add(hn::Add(exponent, exponent), exponent);
+    const Bits scale = hn::Sub(tripled, Every((2 * 127 + 4 * kBits) << 23));
+    const Floats value = hn::Mul(steps, AsFloats(scale));
+    return hn::IfThenElseZero(hn::Gt(number, hn::Zero(DFloats())), value);
+  }
+
+  static HWY_INLINE Bits Encode(Floats y) {
+    const auto exponent = hn::BitCast(DSigned(), hn::ShiftRight<23>(AsBits(y)));
+    const auto raw = hn::ShiftRight<2>(hn::Sub(hn::Set(DSigned(), 126), exponent));
+    const auto n = hn::Min(hn::Max(raw, hn::Zero(DSigned())), hn::Set(DSigned(), kBits - 1));
+    const auto power = hn::ShiftLeft<23>(hn::Sub(hn::Set(DSigned(), 127 + kBits - 1), n));
+    const auto scale =
+        hn::ShiftLeft<23>(hn::Add(hn::Set(DSigned(), 127 + kBits - 1), hn::Add(hn::Add(n, n), n)));
+    const Floats scaled = hn::Mul(y, hn::BitCast(DFloats(), scale));
+    const Floats first = hn::MulAdd(hn::BitCast(DFloats(), power),
+                                    EveryFloat(Block8Code<kBits>::kFirst), EveryFloat(-1));
+    const Floats code = hn::MulAdd(scaled, EveryFloat(Block8Code<kBits>::kSlope), first);
+    return hn::BitCast(DBits(), hn::NearestInt(code));
+  }
+};
+
+/// States::kBlock8. The values of a stretch wait in float32 for its greatest one to be known.
+struct Block8States {
+  static constexpr int kCount = 2;
+  static constexpr std::size_t kSize = 1;
+  static constexpr std::size_t kStretch = kScaleBlock;
+  struct Context {
+    alignas(kLine) float values[kCount][kScaleBlock];
+    float scales[kCount];
+  };
+
+  explicit Block8States(const TensorOperands& operands) {
+    for (int i = 0; i < kCount; ++i) {
+      codes[i] = static_cast<std::uint8_t*>(operands.states[i]);
+      scales[i] = operands.scales[i];
+    }
+  }
+  HWY_INLINE void Prefetch(std::size_t at) const {
+    for (int i = 0; i < kCount; ++i) PrefetchAhead(codes[i], at);
+  }
+  HWY_INLINE void Begin(std::size_t stretch, std::uint64_t, Context& context) const {
+    for (int i = 0; i < kCount; ++i) context.scales[i] = scales[i][stretch / kScaleBlock];
+  }
+  HWY_INLINE void Load(std::size_t at, const Context& context,
+                       Floats (&to)[kCount + 1][kVectors]) const {
+    for (int i = 0; i < kVectors; ++i) {
+      const Bits m = hn::PromoteTo(DBits(), hn::LoadU(DCodes(), codes[0] + at + i * kLanes));
+      const Bits v = hn::PromoteTo(DBits(), hn::LoadU(DCodes(), codes[1] + at + i * kLanes));
+      const Floats magnitude = Block8Lanes<7>::Decode(hn::And(m, Every(0x7f)));
+      const Bits sign = hn::ShiftLeft<24>(hn::And(m, Every(0x80)));
+      const Floats with_sign = AsFloats(hn::Or(AsBits(magnitude), sign));
+      to[0][i] = hn::Mul(with_sign, EveryFloat(context.scales[0]));
+      to[1][i] = hn::Mul(Block8Lanes<8>::Decode(v), EveryFloat(context.scales[1]));
+    }
+  }
+  HWY_INLINE void Store(const Floats (&from)[kCount + 1][kVectors], std::size_t, std::size_t index,
+                        Context& context) const {
+    for (int state = 0; state < kCount; ++state)
+      Float32Elements::Store(from[state], context.values[state] + index % kScaleBlock);
+  }
+  void End(std::size_t stretch, std::size_t count, const Context& context) const {
+    EncodeStretch<false>(stretch, count, context);
+    EncodeStretch<true>(stretch, count, context);
+  }
+
+ private:
+  using DCodes = hn::Rebind<std::uint8_t, DFloats>;
+
+  template <bool kSquares>
+  void EncodeStretch(std::size_t stretch, std::size_t count, const Context& context) const {
+    constexpr int kState = kSquares ? 1 : 0;
+    const float* const values = context.values[kState];
+    const std::size_t whole = count - count % kLanes;
+    Bits greatest = hn::Zero(DBits());
+    for (std::size_t at = 0; at < whole; at += kLanes)
+      greatest = hn::Max(greatest, AsBits(hn::Abs(hn::Load(DFloats(), values + at))));
+    if (whole != count) {
+      // The rest of the group are zeros, which StepAtTail() made of zeros.
+      greatest = hn::Max(greatest, AsBits(hn::Abs(hn::Load(DFloats(), values + whole))));
+    }
+    const float scale = Block8Scale(hn::GetLane(hn::MaxOfLanes(DBits(), greatest)));
+    const Block8Factors factors = Block8FactorsOf(scale);
+    scales[kState][stretch / kScaleBlock] = scale;
+    std::uint8_t* const to = codes[kState] + stretch;
+    if (factors.second == 0) {
+      std::memset(to, 0, count);
+      return;
+    }
+    const Floats first = EveryFloat(factors.first);
+    const Floats second = EveryFloat(factors.second);
+    const auto encode = [&](std::size_t at) HWY_ATTR {
+      const Floats value = hn::Load(DFloats(), values + at);
+      const Bits sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(AsBits(value)));
+      Bits code;
+      if constexpr (kSquares) {
+        code = Block8Lanes<8>::Encode(hn::Mul(hn::Mul(value, first), second));
+        const auto positive = hn::Gt(value, hn::Zero(DFloats()));
+        const Bits least = AsBits(hn::IfThenElseZero(positive, AsFloats(Every(1))));
+        code = hn::Max(code, least);
+      } else {
+        code =
+            hn::Or(Block8Lanes<7>::Encode(hn::Mul(hn::Mul(hn::Abs(value), first), second)), sign);
+      }
+      return hn::DemoteTo(DCodes(), hn::BitCast(DSigned(), code));
+    };
+    for (std::size_t at = 0; at < whole; at += kLanes) hn::StoreU(encode(at), DCodes(), to + at);
+    if (whole != count) {
+      std::uint8_t last[kLanes];
+      hn::StoreU(encode(whole), DCodes(), last);
+      std::memcpy(to + whole, last, count - whole);
+    }
+  }
+
+  std::uint8_t* codes[kCount];
+  float* scales[kCount];
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tidegate::offload
+HWY_AFTER_NAMESPACE();
+
+#endif  // TIDEGATE_OPTIM_VECTORS
+
+#endif  // TIDEGATE_OPTIM_COMPRESSED_STATES_INL_H
