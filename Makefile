@@ -16,8 +16,8 @@ SHELL = bash
 
 .DEFAULT_GOAL = help
 .PHONY: help build demo test test-all test-versions unit asan tsan fuzz offline-bundle bench \
-        bench-node bench-peers bench-training bench-docs bench-micro instructions instructions-record lint format \
-        clean
+        bench-node bench-peers bench-training bench-docs bench-micro bench-offload instructions \
+        instructions-record lint format clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -70,6 +70,9 @@ bench-docs: ## measure anew and write the tables of docs/benchmarks (an hour)
 
 bench-micro: ## kernels, barrier and executor by themselves, by google-benchmark (BENCH=filter)
 	@scripts/bench_micro.sh $(BENCH)
+
+bench-offload: ## optimizer steps next to torch's and DeepSpeed's (BENCH='--scenario many --vs deepspeed')
+	@scripts/bench_offload.sh $(BENCH)
 
 instructions: ## instructions of kernels, executor and preparation against the recorded budget
 	@scripts/instructions.sh

@@ -89,17 +89,20 @@ def test_without_the_engine_states_are_not_compressed() -> None:
     job = Job(1 << 20, 1, 1)
     small = modes(job, "adamw", "bf16", "split", "8bit")
     assert small["none, sharded"].device_rank == 16 << 20
-    assert small["M1"].host_rank == pytest.approx(8.03 * (1 << 20), rel=0.001)
+    assert small["M1"].host_rank == pytest.approx(8.03 * (1 << 20), rel=0.002)
     plain = modes(job, "adamw", "bf16", "none", "fp32")
     assert plain["none, sharded"].device_rank == 8 << 20
 
 
 def test_arena_rounds_to_lines_and_torch_to_powers_of_two() -> None:
     assert footprint.arena_bytes([1, 65, 4000]) == 8192
+    mib = 1 << 20
+    assert footprint.arena_bytes([mib + 1, 1]) == mib + 2 * 4096
+    assert footprint.arena_bytes([512 * mib + 1]) == 514 * mib
     assert footprint.arena_bytes([]) == footprint.pinned_by_torch([]) == 0
     assert footprint.pinned_by_torch([1, 64, 65, (1 << 30) + 1]) == 1 + 64 + 128 + (2 << 30)
     need = modes(Job((1 << 28) + 1, 1, 1), "adamw", "fp32", "auto", "fp32")["M1"]
-    assert need.arena_rank == pytest.approx(2 << 30, rel=1e-5)
+    assert need.arena_rank == pytest.approx(2 << 30, rel=2e-3)
     assert need.pinned_by_torch_rank == 4 << 30
 
 
@@ -171,6 +174,13 @@ def test_no_torch_is_needed(tmp_path: Path) -> None:
     """
     assert '"available_bytes": ' in run_script(script, tmp_path, env=environment()).stdout
     assert sys.modules["torch"] is not None
+
+
+def test_layouts_are_those_of_the_optimizers() -> None:
+    from tidegate.offload import _layout
+
+    assert (footprint.MASTERS, footprint.STATES) == (_layout.MASTERS, _layout.STATES)
+    assert layout_of("adamw", "fp32", "auto", "8bit").state == 1 + 4 / _layout.BLOCK
 
 
 def test_the_documented_bytes_of_layouts_are_those_of_the_command() -> None:

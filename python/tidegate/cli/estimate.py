@@ -109,15 +109,20 @@ def _asked(text: str) -> Node:
 
 
 def _this_machine() -> Node:
-    """By the shim, which knows of cgroups; without it by what the kernel says of the machine."""
     view = MachineView()
+    return Node("this machine", available_memory(view), _lockable(view))
+
+
+def available_memory(view: MachineView | None = None) -> int | None:
+    """Bytes of this machine, by the shim, which knows of cgroups; without it by what the kernel
+    says of the whole machine. None: not known."""
+    view = view or MachineView()
     limits = view.limits
     if limits is not None:
-        available: int | None = limits["available_memory"]
-    else:
-        found = re.search(r"^MemAvailable:\s*(\d+) kB$", view.read("proc/meminfo") or "", re.M)
-        available = int(found[1]) << 10 if found else None
-    return Node("this machine", available, _lockable(view))
+        available: int = limits["available_memory"]
+        return available
+    found = re.search(r"^MemAvailable:\s*(\d+) kB$", view.read("proc/meminfo") or "", re.M)
+    return int(found[1]) << 10 if found else None
 
 
 def _lockable(view: MachineView) -> int | None:

@@ -30,8 +30,10 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
 COMPRESSIBLE = ("adamw",)
 
 _QUANTIZATION_BLOCK = 256  # elements that share a scale of fp32
-_ARENA_UNIT = 64  # offload/memory: a block of the arena takes what was asked for, up to this
-_PAGE = 4096
+# offload/memory: a block takes what was asked for up to a line, a large one begins at a page, and a
+# large arena grows by huge pages.
+_LINE, _PAGE, _HUGE_PAGE = 64, 4096, 2 << 20
+_LARGE_BLOCK, _LARGE_ARENA = 1 << 20, 512 << 20
 
 _DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -184,7 +186,8 @@ def needs(job: Job, layout: Layout) -> list[Need]:
 
 def arena_bytes(blocks: Sequence[int]) -> int:
     """What the arena takes of memory for blocks of these sizes."""
-    return _up(sum(_up(block, _ARENA_UNIT) for block in blocks), _PAGE)
+    used = sum(_up(block, _PAGE if block >= _LARGE_BLOCK else _LINE) for block in blocks)
+    return _up(used, _HUGE_PAGE if used >= _LARGE_ARENA else _PAGE)
 
 
 def pinned_by_torch(blocks: Sequence[int]) -> int:

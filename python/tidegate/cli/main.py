@@ -9,16 +9,36 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from tidegate._version import __version__
-from tidegate.cli import bench, demo, doctor, env, estimate, measure, plan, sim, topo
+from tidegate.cli import (
+    bench,
+    bench_optimizer,
+    demo,
+    doctor,
+    env,
+    estimate,
+    measure,
+    plan,
+    sim,
+    topo,
+)
 from tidegate.cli.errors import CommandError, UsageError
 from tidegate.cli.output import Output
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-_COMMANDS = (doctor, env, demo, topo, plan, sim, measure, bench, estimate)
+_COMMANDS = (doctor, env, demo, topo, plan, sim, measure, bench, bench_optimizer, estimate)
 
 
 def _name(command: ModuleType) -> str:
-    return command.__name__.rpartition(".")[2]
+    name: str = getattr(command, "NAME", command.__name__.rpartition(".")[2])
+    return name
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """`words` with the name of a command of two words in one piece, as argparse knows it."""
+    pairs = [name.split() for module in _COMMANDS if " " in (name := _name(module))]
+    first = next((at for at, word in enumerate(words) if not word.startswith("-")), len(words))
+    found = list(words[first : first + 2])
+    return [*words[:first], " ".join(found), *words[first + 2 :]] if found in pairs else [*words]
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. A wrong command line raises SystemExit(2)."""
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(_joined(sys.argv[1:] if arguments is None else arguments))
     if options.command is None:
         parser.error("say which command: " + ", ".join(map(_name, _COMMANDS)))
     try:

@@ -1,0 +1,103 @@
+"""What the offload engine aims at beside other optimizers, and what of it holds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tidegate.cli.optimizer_benchmark.request import (
+    DEEPSPEED,
+    FP32,
+    FUSED,
+    TIDEGATE,
+    TORCH,
+    UNCLIPPED,
+    Found,
+)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Of the times above / below, within each round, the median; at least or at most `limit`."""
+
+    scenario: str
+    above: str
+    below: str
+    limit: float
+    at_least: bool = True
+    remark: str = ""
+
+
+#: Of AdamW with fp32 states, at SIZE.
+AIMS = (
+    Aim("one", TORCH, TIDEGATE, 1.03, remark="0.99 where torch reaches 0.97 of the ceiling"),
+    Aim("many", TORCH, TIDEGATE, 1.6),
+    Aim("gpt2", TORCH, TIDEGATE, 1.03, remark="or 0.97 of the ceiling"),
+    Aim("clip", TORCH, TIDEGATE, 1.5),
+    Aim("one", DEEPSPEED, TIDEGATE, 1.1),
+    Aim("many", DEEPSPEED, TIDEGATE, 1.4),
+    Aim("mixed", DEEPSPEED, TIDEGATE, 1.8),
+    Aim("mixed", TIDEGATE, FP32, 1.05, at_least=False),
+    Aim("clip", FUSED, UNCLIPPED, 1.03, at_least=False, remark="norm, unscaling, found_inf"),
+)
+SIZE = 64 << 20
+SKIP = "SKIP"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    aim: Aim
+    threads: int
+    ratios: Sequence[float]
+    skipped: str
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def holds(self) -> bool | None:
+        """None where nothing was measured, which is no success."""
+        if not self.ratios:
+            return None
+        limit = self.aim.limit
+        return self.median >= limit if self.aim.at_least else self.median <= limit
+
+
+def judge(answers: Sequence[Found]) -> Iterator[Verdict]:
+    """A verdict for each aim and answer of its scenario, in the order of the aims."""
+    for aim in AIMS:
+        for found in answers:
+            request = found.request
+            if request.scenario != aim.scenario:
+                continue
+            if (request.optimizer, request.states) != ("adamw", "fp32"):
+                continue
+            if request.dtype != "fp32" and aim.scenario != "mixed":
+                continue
+            ratios = found.ratios(aim.above, aim.below)
+            why = found.why_not(aim.below, aim.above)
+            if aim.scenario != "gpt2" and request.size != SIZE:
+                ratios, why = [], "the aim is of --size 64M"
+            yield Verdict(aim, request.threads, ratios, why)
+
+
+def rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
+    """Under COLUMNS."""
+    return [
+        [
+            *(one.aim.scenario, str(one.threads), f"{one.aim.above} / {one.aim.below}"),
+            f"{'>=' if one.aim.at_least else '<='} {one.aim.limit:.2f}",
+            *(f"{one.median:.3f}" if one.ratios else "-", _word(one)),
+            one.skipped or (one.aim.remark if one.holds is False else ""),
+        ]
+        for one in verdicts
+    ]
+
+
+COLUMNS = ("scenario", "threads", "times", "aim", "measured", "", "remark")
+
+
+def _word(one: Verdict) -> str:
+    return {True: "held", False: "missed", None: SKIP}[one.holds]

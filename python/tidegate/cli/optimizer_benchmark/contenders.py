@@ -1,0 +1,221 @@
+"""The optimizers that are timed: each with parameters, gradients and conversions of its own."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tidegate.cli.optimizer_benchmark.request import (
+    DEEPSPEED,
+    FOREACH,
+    FP32,
+    FUSED,
+    SCENARIOS,
+    TIDEGATE,
+    TORCH,
+    TORCH_UNCLIPPED,
+    UNCLIPPED,
+    Request,
+)
+
+LEARNING_RATE = 1e-3
+#: Below the norm of every gradient that is fed, so that each step clips.
+MAX_NORM = 1.0
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "adamw": {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+    "adam": {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
+    "sgd": {"momentum": 0.9, "weight_decay": 0.01},
+    "adagrad": {"eps": 1e-10, "weight_decay": 0.01},
+}
+_CLASSES = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD", "adagrad": "Adagrad"}
+
+Tensors = list[torch.Tensor]
+
+
+class Skip(Exception):
+    """This contender cannot be had here; the text says why."""
+
+
+@dataclass
+class Contender:
+    """`step` is what is timed. `parameters` and `gradients` are the model's; `masters`, of which
+    the parameters are rounded images, is empty where there are none outside of the optimizer."""
+
+    step: Callable[[], object]
+    parameters: Tensors
+    gradients: Tensors
+    masters: Tensors = field(default_factory=list)
+    #: Whose results are the same, and whether they are its masters.
+    compared_with: str = TORCH
+    with_masters: bool = False
+    #: Same formula in the same precision; False: rounded otherwise, so only nearly the same.
+    exact: bool = True
+    scale: float = 1.0  #: That gradients are fed with, a power of two.
+    optimizer: Any = None  #: Of tidegate's.
+    version: str = ""  #: And compiler flags.
+
+
+def names(request: Request) -> list[str]:
+    """All contenders of a request; torch, which the results are compared with, goes first."""
+    scenario = SCENARIOS[request.scenario]
+    found = [TORCH, *(name for name in request.rivals if name != TORCH), TIDEGATE]
+    if scenario.clip:
+        found += [TORCH_UNCLIPPED, UNCLIPPED, FUSED]
+    if scenario.mixed:
+        found.append(FP32)
+    return found
+
+
+def dtype_of(request: Request) -> torch.dtype:
+    if SCENARIOS[request.scenario].mixed and request.dtype == "fp32":
+        return torch.bfloat16
+    return _TYPES[request.dtype]
+
+
+def make(name: str, start: Sequence[torch.Tensor], request: Request) -> Contender:
+    """The contender `name` with parameters equal to `start`. Raises Skip."""
+    clip = SCENARIOS[request.scenario].clip
+    if name == FOREACH:
+        return _around(start, _torch(request, foreach=True), clip)
+    if name == DEEPSPEED:
+        kind, version = _deepspeed(request)
+        made = _around(start, kind, clip)
+        made.version = version
+        return made
+    if name == TIDEGATE:
+        made = _tidegate(start, request, MAX_NORM if clip else None, request.master)
+        made.exact = _exact(request)
+        return made
+    if name in (UNCLIPPED, FUSED):
+        fused = name == FUSED
+        made = _tidegate(start, request, math.inf if fused else None, request.master)
+        if fused:
+            made.scale = 2.0
+            # As a GradScaler hands them over.
+            made.optimizer.grad_scale = torch.tensor(made.scale)
+            made.optimizer.found_inf = torch.tensor(0.0)
+        made.compared_with = TORCH_UNCLIPPED
+        made.exact = _exact(request)
+        return made
+    if name == FP32:
+        made = _tidegate([tensor.float() for tensor in start], request, None, "auto")
+        made.with_masters = True
+        made.exact = request.states == "fp32"
+        return made
+    return _around(start, _torch(request, fused=True), clip and name == TORCH)
+
+
+def _exact(request: Request) -> bool:
+    """Whether tidegate is to compute what the rivals do, on masters in fp32."""
+    without_master = request.master == "none" and dtype_of(request) != torch.float32
+    return request.states == "fp32" and not without_master
+
+
+Kind = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
+
+
+def _torch(request: Request, **how: bool) -> Kind:
+    kind = getattr(torch.optim, _CLASSES[request.optimizer])
+    return lambda parameters: kind(
+        parameters, lr=LEARNING_RATE, **_ARGUMENTS[request.optimizer], **how
+    )
+
+
+def _deepspeed(request: Request) -> tuple[Kind, str]:
+    if request.optimizer not in ("adamw", "adam"):
+        raise Skip(f"DeepSpeed is measured with adamw and adam, not {request.optimizer}")
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    # Its just-in-time build calls ninja, which pip puts beside the interpreter.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    try:
+        from deepspeed import __version__ as version
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+        from deepspeed.ops.op_builder import CPUAdamBuilder
+    except ImportError as error:
+        raise Skip(f"{error}; scripts/deepspeed.sh makes an environment") from error
+    arguments = dict(_ARGUMENTS[request.optimizer])
+    mode = request.optimizer == "adamw"
+
+    def kind(parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        try:
+            made: torch.optim.Optimizer = DeepSpeedCPUAdam(
+                parameters, lr=LEARNING_RATE, adamw_mode=mode, **arguments
+            )
+        except RuntimeError as error:
+            raise Skip(
+                f"DeepSpeed's cpu_adam cannot be built: {error.__cause__ or error}"
+            ) from error
+        return made
+
+    return kind, f"{version}, {' '.join(CPUAdamBuilder().cxx_args())}"
+
+
+def _around(start: Sequence[torch.Tensor], kind: Kind, clip: bool) -> Contender:
+    """An optimizer that has gradients and parameters in one type: it steps on fp32 masters."""
+    parameters = [torch.nn.Parameter(tensor.clone()) for tensor in start]
+    gradients = [torch.zeros_like(tensor) for tensor in start]
+    if start[0].dtype == torch.float32:
+        _attach(parameters, gradients)
+        optimizer = kind(parameters)
+
+        def step() -> None:
+            if clip:
+                torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
+            optimizer.step()
+
+        return Contender(step, list(parameters), gradients)
+
+    masters = [torch.nn.Parameter(tensor.float()) for tensor in start]
+    wide = [torch.zeros_like(tensor) for tensor in masters]
+    _attach(masters, wide)
+    optimizer = kind(masters)
+    images = [parameter.detach() for parameter in parameters]
+    values = [master.detach() for master in masters]
+
+    def converting_step() -> None:
+        torch._foreach_copy_(wide, gradients)
+        if clip:
+            torch.nn.utils.clip_grad_norm_(masters, MAX_NORM)
+        optimizer.step()
+        torch._foreach_copy_(images, values)
+
+    return Contender(converting_step, list(parameters), gradients, list(masters))
+
+
+def _tidegate(
+    start: Sequence[torch.Tensor], request: Request, max_norm: float | None, master: str
+) -> Contender:
+    try:
+        offload = importlib.import_module("tidegate.offload")
+    except ImportError as error:
+        raise Skip(str(error)) from error
+    parameters = [torch.nn.Parameter(tensor.clone()) for tensor in start]
+    gradients = [torch.zeros_like(tensor) for tensor in start]
+    _attach(parameters, gradients)
+    kind = getattr(offload, _CLASSES[request.optimizer])
+    try:
+        optimizer = kind(
+            parameters,
+            lr=LEARNING_RATE,
+            **_ARGUMENTS[request.optimizer],
+            master=master,
+            states=request.states,
+            max_grad_norm=max_norm,
+        )
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        raise Skip(str(error)) from error
+    return Contender(optimizer.step, list(parameters), gradients, optimizer=optimizer)
+
+
+def _attach(parameters: Sequence[torch.nn.Parameter], gradients: Tensors) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# bench_offload.sh [argument...]: `tidegate bench optimizer` with these arguments beside torch and, where it
+# can be installed, DeepSpeed; without arguments all scenarios at 1 thread and at all processors, and then the
+# engine's kernels by themselves. TURN=<command> goes before every program that measures.
+. "$(dirname "$0")/common.sh"
+
+read -r -a turn <<<"${TURN:-}"
+export TORCH_EXTENSIONS_DIR="$PWD/build/deepspeed-$TORCH" DS_ACCELERATOR=cpu
+if ! python=$(scripts/deepspeed.sh); then
+  printf 'bench_offload.sh: no DeepSpeed here, so it is skipped\n' >&2
+  python="$VENV_PYTHON"
+fi
+
+arguments=("$@")
+[ "${#arguments[@]}" -gt 0 ] || arguments=(--scenario all --vs torch,torch-foreach,deepspeed)
+status=0
+"${turn[@]}" "$python" -m tidegate bench optimizer "${arguments[@]}" || status=$?
+if [ $# = 0 ] && [ -f bench/micro/offload_bench.cc ]; then
+  printf '\n'
+  "${turn[@]}" scripts/bench_micro.sh '^offload' || status=$?
+fi
+exit "$status"
