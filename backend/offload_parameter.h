@@ -52,8 +52,9 @@ class OffloadParameter {
   const at::Tensor& parameter() const { return parameter_; }
   offload::Layout LayoutWith(offload::ElementType gradient) const;
   /// The memory of everything but the gradient. A parameter that is not dense is copied to `copy`
-  /// first, which CopyBack writes to it afterwards. The master follows the parameter if anybody
-  /// else has written to that since the last step.
+  /// first, which Stepped writes to it afterwards. The master follows the parameter if anybody else
+  /// has written to that since the last step: each element that is not its master's rounding is
+  /// taken. Writes past autograd (`parameter.data`) are noticed by the first and last 32 elements.
   offload::TensorOperands Operands(at::Tensor& copy);
   /// After a step: who keeps the parameter for a backward pass must learn that it has changed.
   void Stepped(const at::Tensor& copy);
@@ -61,6 +62,8 @@ class OffloadParameter {
  private:
   std::optional<std::uint32_t> Version() const;
   void FollowParameter();
+  /// Whether the parameter is something else than the master's rounding, by a sample of it.
+  bool SampleDiffers() const;
 
   const at::Tensor parameter_;
   const void* const memory_;
@@ -73,6 +76,7 @@ class OffloadParameter {
   at::Tensor master_;
   at::Tensor step_;
   std::optional<std::uint32_t> version_;  ///< Of the parameter when the master was equal to it.
+  bool master_imported_ = false;          ///< And not compared with the parameter since.
 };
 
 /// nullopt for dtypes that are not offered.

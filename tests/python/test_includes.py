@@ -67,7 +67,13 @@ ALLOWED["offload/memory"] = COMMON
 ALLOWED["offload/optim"] = COMMON
 ALLOWED["offload/threads"] = COMMON
 ALLOWED["offload/transfer"] = COMMON
-ALLOWED["offload"] = (*COMMON, "offload/memory", "offload/optim", "offload/threads", "offload/transfer")
+ALLOWED["offload"] = (
+    *COMMON,
+    "offload/memory",
+    "offload/optim",
+    "offload/threads",
+    "offload/transfer",
+)
 ALLOWED["backend"] = tuple(ALLOWED)
 ALLOWED["python/bindings"] = tuple(ALLOWED)
 ALLOWED["bench/collectives"] = ALLOWED["backend"]

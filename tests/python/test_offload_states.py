@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from typing import Any
 
@@ -83,6 +84,39 @@ def test_a_resumed_run_is_the_uninterrupted_one(
     train(resumed, again, seed=2, n=5)
     assert_equal_modules(resumed, module)
     assert_equal_states(again.state_dict(), optimizer.state_dict())
+
+
+def test_masters_are_kept_whether_the_optimizer_or_the_model_is_loaded_first() -> None:
+    module = model(torch.bfloat16)
+    optimizer = offload.AdamW(module.parameters())
+    train(module, optimizer, seed=1, n=3)
+    saved, weights = optimizer.state_dict(), copy.deepcopy(module.state_dict())
+    saved = copy.deepcopy(saved)
+    train(module, optimizer, seed=2, n=3)
+    for optimizer_first in (False, True):
+        other = model(torch.bfloat16)
+        again = offload.AdamW(other.parameters())
+        train(other, again, seed=7, n=1)
+        loads = [lambda: other.load_state_dict(weights), lambda: again.load_state_dict(saved)]  # noqa: B023
+        for load in reversed(loads) if optimizer_first else loads:
+            load()
+        train(other, again, seed=2, n=3)
+        assert_equal_modules(other, module)
+        assert_equal_states(again.state_dict(), optimizer.state_dict())
+
+
+def test_a_master_of_other_weights_is_not_taken() -> None:
+    """As of a checkpoint that has none, of which the optimizer's own was left in the dictionary."""
+    module, plain = model(torch.bfloat16), model(torch.bfloat16)
+    optimizer = offload.AdamW(module.parameters(), lr=0.0)
+    train(module, optimizer, seed=1, n=1)
+    weights = {name: 2 * value for name, value in module.state_dict().items()}
+    saved = optimizer.state_dict()
+    module.load_state_dict(weights)
+    plain.load_state_dict(weights)
+    optimizer.load_state_dict(saved)
+    train(module, optimizer, seed=2, n=1)
+    assert_equal_modules(module, plain)
 
 
 def test_states_of_sixteen_bit_parameters_keep_their_precision() -> None:

@@ -143,6 +143,37 @@ def test_master_follows_weights_that_are_written_by_others() -> None:
     assert torch.equal(optimizer.state[parameter]["master_param"][50:], master[50:])
 
 
+def write_through_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
+    parameter.data.copy_(values)
+
+
+def replace_data(parameter: torch.Tensor, values: torch.Tensor) -> None:
+    parameter.data = values.clone()
+
+
+def write_in_place(parameter: torch.Tensor, values: torch.Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(values)
+
+
+@pytest.mark.parametrize("write", [write_in_place, write_through_data, replace_data])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [1, 5, 64, 5000])
+def test_weights_that_are_loaded_stay_however_they_are_written(
+    write: Callable[[torch.Tensor, torch.Tensor], None], dtype: torch.dtype, size: int
+) -> None:
+    parameter = torch.randn(size).to(dtype).requires_grad_()
+    optimizer = offload.AdamW([parameter], lr=0.0)
+    parameter.grad = torch.randn(size).to(dtype)
+    optimizer.step()
+    loaded = torch.randn(size).to(dtype)
+    loaded[0] = float("nan")
+    write(parameter, loaded)
+    optimizer.step()
+    assert torch.equal(parameter[1:], loaded[1:])
+    assert parameter[0].isnan()
+
+
 def test_a_parameter_without_master_is_computed_in_float32_and_rounded() -> None:
     parameter = torch.randn(1000).bfloat16().requires_grad_()
     wide = parameter.detach().float().requires_grad_()
@@ -380,6 +411,30 @@ def test_lr_may_be_a_tensor_that_changes() -> None:
     rate.fill_(0.25)
     optimizer.step()
     assert torch.equal(parameter, torch.full((2,), -0.75))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_training_step_may_be_compiled_around_it() -> None:
+    results = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 2)
+        optimizer = offload.AdamW(module.parameters(), lr=0.1)
+
+        def train(
+            x: torch.Tensor,
+            module: torch.nn.Module = module,
+            optimizer: offload.AdamW = optimizer,
+        ) -> None:
+            optimizer.zero_grad()
+            module(x).square().sum().backward()
+            optimizer.step()
+
+        run = torch.compile(train, backend="eager") if compiles else train
+        for step in range(3):
+            run(torch.full((4, 3), step + 1.0))
+        results.append(module.weight.detach())
+    assert torch.equal(*results)
 
 
 def test_autograd_learns_that_a_parameter_has_changed() -> None:

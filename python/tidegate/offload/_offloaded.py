@@ -111,6 +111,8 @@ class Offloaded(Optimizer):
             self._step_once()
         return loss
 
+    # A compiled function around it has a break here, as with torch's own that are not compiled.
+    @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _step_once(self) -> None:
         found_inf = getattr(self, "found_inf", None)
         if found_inf is not None and float(found_inf) != 0:

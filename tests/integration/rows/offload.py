@@ -17,10 +17,17 @@ import torch
 import torch.distributed as dist
 from tidegate import offload
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.integration import models
@@ -38,6 +45,7 @@ from tests.integration.rows.ddp import ddp
 from tests.integration.rows.fsdp1 import fsdp1
 from tests.integration.rows.fsdp2 import FULL, fsdp2, shard
 from tests.integration.rows.fsdp2_features import OFFLOAD
+from tests.integration.rows.tensor_parallel import tensor_parallel
 from tests.support.workers import RankContext
 
 
@@ -205,6 +213,60 @@ def _masters(context: RankContext) -> Outcome:
         assert torch.equal(master.to_local().bfloat16(), value.to_local())
     wanted = local_shards(_bf16_oracle(n), n, context.rank)
     return compare(local_parameters(model), wanted, meter.used)
+
+
+# --- DTensors ------------------------------------------------------------------------------------
+
+
+_SHAPE = (7, 5)
+#: Of a parameter and of its gradient, on a 2 x 2 mesh.
+_PLACEMENTS: tuple[tuple[tuple[Placement, ...], tuple[Placement, ...]], ...] = (
+    ((Shard(0), Replicate()), (Shard(0), Partial())),
+    ((Replicate(), Shard(1)), (Partial(), Shard(1))),
+    ((Shard(0), Shard(1)), (Replicate(), Replicate())),
+    ((Shard(0), Shard(0)), (Shard(0), Partial())),
+    ((Replicate(), Replicate()), (Partial(), Replicate())),
+)
+
+
+def _spread(full: torch.Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> DTensor:
+    """`full`, where Partial in parts of a quarter and three quarters."""
+    whole = [Replicate() if placement.is_partial() else placement for placement in placements]
+    local = distribute_tensor(full, mesh, whole).to_local().clone()
+    for dim, placement in enumerate(placements):
+        if placement.is_partial():
+            local = local * (0.25, 0.75)[mesh.get_local_rank(dim)]
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=full.shape, stride=full.stride()
+    )
+
+
+def _placements(context: RankContext) -> Outcome:
+    """The norm of all counts each element once, and gradients come where their parameters are."""
+    mesh = init_device_mesh("cpu", (2, 2))
+    generator = torch.Generator().manual_seed(5)
+    plain = [torch.randn(_SHAPE, generator=generator).requires_grad_() for _ in _PLACEMENTS]
+    spread = [
+        nn.Parameter(_spread(full.detach(), mesh, placements))
+        for full, (placements, _) in zip(plain, _PLACEMENTS, strict=True)
+    ]
+    arguments = {"lr": RATE, "momentum": 0.9}
+    theirs = torch.optim.SGD(plain, **arguments)
+    ours = offload.SGD(spread, **arguments, max_grad_norm=1.0)
+    with Meter() as meter:
+        for _ in range(models.STEPS):
+            for full, part, (_, placements) in zip(plain, spread, _PLACEMENTS, strict=True):
+                full.grad = torch.randn(_SHAPE, generator=generator)
+                part.grad = _spread(full.grad, mesh, placements)
+            norm = float(nn.utils.clip_grad_norm_(plain, 1.0))
+            theirs.step()
+            ours.step()
+            assert ours.grad_norm is not None
+            assert abs(ours.grad_norm / norm - 1) < 1e-6, (ours.grad_norm, norm)
+        found = {str(i): part.detach().full_tensor() for i, part in enumerate(spread)}
+    for part in spread:
+        assert ours.state[part]["momentum_buffer"].placements == part.placements
+    return compare(found, {str(i): full.detach() for i, full in enumerate(plain)}, meter.used)
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -386,5 +448,22 @@ ROWS = (
         ),
         "offload.SGD, use_orig_params: tied and frozen parameters",
         each_step(all_gather=_ACCUMULATED, reduce_scatter=UNITS, all_reduce=1),
+    ),
+    Row(
+        "offload_placements",
+        4,
+        _placements,
+        "offload.SGD of DTensors of each placement with gradients of others: max_grad_norm",
+        {},
+        some=frozenset({"all_gather", "all_reduce"}),
+        may=frozenset({"broadcast", "reduce_scatter", "scatter"}),
+    ),
+    Row(
+        "offload_tp_fsdp2_2x2",
+        4,
+        tensor_parallel(2, torch.float32, lambda model: Setting(here=True).optimizer(model)),
+        "offload.SGD: every parallel style, and FSDP2",
+        {},
+        some=frozenset({"all_gather", "all_reduce", "reduce_scatter"}),
     ),
 )

@@ -7,7 +7,7 @@ number of calls must be what torch's dispatcher saw.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import torch
@@ -81,8 +81,12 @@ def _loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
 
-def _train(model: nn.Module, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], around) -> None:
-    optimizer = sgd(model)
+def _train(
+    model: nn.Module,
+    batches: Iterator[tuple[torch.Tensor, torch.Tensor]],
+    around,
+    optimizer: torch.optim.Optimizer,
+) -> None:
     for tokens, target in batches:
         with around():
             _loss(model(tokens), target).backward()
@@ -94,7 +98,7 @@ def _oracle(shares: int, dtype: torch.dtype) -> Tensors:
     model = _build(dtype)
     steps = ([_tokens(step, share) for share in range(shares)] for step in range(STEPS))
     unions = (tuple(torch.cat(side) for side in zip(*parts, strict=True)) for parts in steps)
-    _train(model, unions, nullcontext)  # type: ignore[arg-type]
+    _train(model, unions, nullcontext, sgd(model))  # type: ignore[arg-type]
     return {name: value.detach() for name, value in model.named_parameters()}
 
 
@@ -123,11 +127,14 @@ def _whole(model: nn.Module) -> Tensors:
     return found
 
 
-def _tensor_parallel(shares: int):
+def tensor_parallel(
+    shares: int,
+    dtype: torch.dtype = torch.float64,
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer] = sgd,
+):
     """`shares` data-parallel parts of the ranks, sharded by FSDP2 if there are more than one."""
 
     def run(context: RankContext) -> Outcome:
-        dtype = torch.float64
         mesh = init_device_mesh(
             "cpu", (shares, context.world_size // shares), mesh_dim_names=("dp", "tp")
         )
@@ -139,7 +146,8 @@ def _tensor_parallel(shares: int):
             fully_shard(model, mesh=mesh["dp"])
         share = mesh.get_local_rank("dp")
         with Meter() as meter, Dispatched() as seen:
-            _train(model, (_tokens(step, share) for step in range(STEPS)), loss_parallel)
+            batches = (_tokens(step, share) for step in range(STEPS))
+            _train(model, batches, loss_parallel, optimizer(model))
         if meter.used is not None:
             assert meter.used.calls == seen.calls, (meter.used.calls, seen.calls)
         return compare(_whole(model), _oracle(shares, dtype), meter.used)
@@ -152,13 +160,13 @@ _SOME = frozenset({"all_gather", "all_reduce", "reduce_scatter"})
 
 ROWS = (
     *(
-        Row(f"tp_w{n}", n, _tensor_parallel(1), _SHOWS, {}, some=_SOME, tolerance=FP64_TOLERANCE)
+        Row(f"tp_w{n}", n, tensor_parallel(1), _SHOWS, {}, some=_SOME, tolerance=FP64_TOLERANCE)
         for n in (2, 3, 4)
     ),
     Row(
         "tp_fsdp2_2x2",
         4,
-        _tensor_parallel(2),
+        tensor_parallel(2),
         _SHOWS + ", each parameter sharded by FSDP2 as well",
         {},
         some=_SOME,
