@@ -272,6 +272,7 @@ def _placements(context: RankContext) -> Outcome:
 # --- rows ----------------------------------------------------------------------------------------
 
 ADAMW_TOLERANCE = 5e-4
+_ONE = True  # Ranks of world size 1 are started for these alone.
 _BUSY = Setting(micro_batches=3, max_norm=0.05, rates=True)
 _FUSED = Setting(max_norm=0.05, fused_norm=True)
 _CLIPPED = Setting(max_norm=0.05)
@@ -310,6 +311,7 @@ ROWS = (
         _plain_loop(_BUSY, _accumulate_and_clip),
         "offload.SGD in a plain loop: accumulation, clip_grad_norm_, OneCycleLR",
         {},
+        slow=_ONE,
     ),
     Row(
         "offload_loop_scaled",
@@ -317,6 +319,7 @@ ROWS = (
         _plain_loop(_FUSED, _scale(unscales=False)),
         "offload.SGD in a plain loop: GradScaler, max_grad_norm, an infinite gradient",
         {},
+        slow=_ONE,
     ),
     Row(
         "offload_ddp_busy",
@@ -339,6 +342,7 @@ ROWS = (
         "offload.SGD under FSDP2 of one rank",
         {},
         may=frozenset({"all_gather", "reduce_scatter", "all_reduce"}),
+        slow=_ONE,
     ),
     Row(
         "offload_fsdp2_busy",
