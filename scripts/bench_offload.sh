@@ -11,8 +11,15 @@ if ! python=$(scripts/deepspeed.sh); then
   python="$VENV_PYTHON"
 fi
 
+ceiling=build/bench_offload_ceiling.so
+build_ceiling() {
+  "${CXX:-c++}" -O3 -march=native -fopenmp -shared -fPIC bench/offload/ceiling.cc -o "$ceiling"
+}
+step "the ceiling, for this processor" build_ceiling >&2
+
 arguments=("$@")
 [ "${#arguments[@]}" -gt 0 ] || arguments=(--scenario all --vs torch,torch-foreach,deepspeed)
+arguments+=(--ceiling "$ceiling")
 status=0
 "${turn[@]}" "$python" -m tidegate bench optimizer "${arguments[@]}" || status=$?
 if [ $# = 0 ] && [ -f bench/micro/offload_bench.cc ]; then

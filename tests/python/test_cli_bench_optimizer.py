@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from tidegate.cli.optimizer_benchmark.request import (
 
 from tests.python.cli import tidegate, write_tree
 from tests.python.cli_calls import complaint_of
+from tests.python.tree import ROOT
+from tests.support.interpreter import run_command
 
 Capture = pytest.CaptureFixture[str]
 
@@ -101,6 +104,54 @@ def test_an_aim_is_held_missed_or_skipped() -> None:
         "1.111",
         "missed",
     ]
+
+
+def verdict(scenario: str, ratio: float, share: float) -> aims.Verdict:
+    """Of tidegate beside torch, where the one that the aim names reaches `share` of the ceiling."""
+    times = {"torch": [ratio], "tidegate": [1.0]}
+    near = ratio if scenario == "one" else 1.0
+    answer = found(scenario, **times, ceiling=[share * near], ceiling_prefetched=[9.0])
+    return next(one for one in aims.judge([answer]) if one.aim.above == "torch")
+
+
+def test_near_the_ceiling_less_is_enough() -> None:
+    assert verdict("one", 0.995, 0.96).holds is False
+    near = verdict("one", 0.995, 0.975)
+    assert near.holds is True
+    assert aims.rows([near])[0][-1] == "torch at 0.975 of the ceiling, so 0.99 is enough"
+    assert verdict("one", 0.98, 0.98).holds is False
+    assert verdict("gpt2", 0.9, 0.96).holds is False
+    assert verdict("gpt2", 0.9, 0.98).holds is True
+    without = found("one", torch=[1.0], tidegate=[1.0])
+    assert [row[-1] for row in aims.rows(list(aims.judge([without])))] == [
+        *("ceiling not measured", "deepspeed was not asked for"),
+    ]
+
+
+def test_the_ceiling_is_the_faster_of_its_variants() -> None:
+    answer = found(torch=[2.0, 4.0], ceiling=[1.0, 3.0], ceiling_prefetched=[1.5, 2.0])
+    assert answer.shares_of_ceiling("torch") == [0.5, 0.5]
+    assert found(torch=[2.0], ceiling=[1.0]).shares_of_ceiling("torch") == []
+
+
+@pytest.mark.skipif(which("c++") is None, reason="no compiler here")
+def test_the_ceiling_takes_turns_with_the_optimizers(tmp_path: Path) -> None:
+    from tidegate.cli.optimizer_benchmark import measure
+
+    library = tmp_path / "ceiling.so"
+    flags = ("-O2", "-fopenmp", "-shared", "-fPIC", "-o", str(library))
+    run_command(["c++", *flags, str(ROOT / "bench/offload/ceiling.cc")], tmp_path)
+    asked = request(rivals=[], size=1001, ceiling=str(library))
+    answer = measure.measure(asked)
+    assert len(answer.shares_of_ceiling("torch")) == 3
+    made = contenders.make("ceiling prefetched", [torch.zeros(7, 143)], asked)
+    made.gradients[0].fill_(1.0)
+    made.step()
+    parameters, gradients, first, second = made.parameters
+    assert gradients.eq(1).all()
+    assert first.eq(1).all()
+    assert second.eq(1).all()
+    assert parameters.eq(torch.tensor(2e-6)).all()
 
 
 def test_aims_are_those_of_adamw_with_states_of_fp32() -> None:
@@ -281,6 +332,7 @@ def test_tables_name_the_rounds_reference(tmp_path: Path) -> None:
         ("--states int4", "--states int4: none of fp32, bf16, 8bit"),
         ("--threads 0", "--threads 0: 1 to"),
         ("--threads two", "--threads two: numbers such as 1,2"),
+        ("--ceiling no.so", "--ceiling no.so: no such file"),
         ("--rounds 1", "--rounds 1: at least 3"),
     ],
 )

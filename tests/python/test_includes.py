@@ -79,7 +79,7 @@ ALLOWED["python/bindings"] = tuple(ALLOWED)
 ALLOWED["bench/collectives"] = ALLOWED["backend"]
 
 # Programs of their own, which nothing includes and which declare no library.
-PROGRAMS = {"bench/instructions", "bench/micro", "bench/scale"}
+PROGRAMS = {"bench/instructions", "bench/micro", "bench/offload", "bench/scale"}
 
 TORCH_FOLDERS = ("backend", "python/bindings")
 TORCH_HEADER = re.compile(r"(torch|c10|ATen|pybind11)/|(Python|caffe2.*)\.h$")

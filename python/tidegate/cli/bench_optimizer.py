@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tidegate.cli.errors import CommandError, UsageError
@@ -64,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", metavar="N,..", help="1, and as many as there are usable processors"
     )
     parser.add_argument("--rounds", type=int, default=11, metavar="N", help="rounds (11)")
+    parser.add_argument(
+        "--ceiling", type=Path, metavar="F", help="library of bench/offload/ceiling.cc, in turn too"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object, with every round")
 
 
@@ -102,6 +106,8 @@ def _requests(options: argparse.Namespace) -> Iterator[Request]:
     ):
         if getattr(options, name) not in legal:
             raise UsageError(f"--{name} {getattr(options, name)}: none of {', '.join(legal)}")
+    if options.ceiling is not None and not options.ceiling.is_file():
+        raise UsageError(f"--ceiling {options.ceiling}: no such file; make bench-offload builds it")
     if options.rounds < _LEAST_ROUNDS:
         raise UsageError(f"--rounds {options.rounds}: at least {_LEAST_ROUNDS}, 11 to quote them")
     count = _count(options.size)
@@ -113,6 +119,7 @@ def _requests(options: argparse.Namespace) -> Iterator[Request]:
                 *(scenario, threads, count, options.dtype, options.optimizer),
                 *(options.master, options.states, list(rivals), options.rounds),
                 usable[:threads],
+                str(options.ceiling.resolve()) if options.ceiling else "",
             )
 
 
@@ -180,6 +187,7 @@ def _as_json(answers: list[Found], verdicts: list[aims.Verdict], cache: int) -> 
                 "threads": one.threads,
                 "median": one.median if one.ratios else None,
                 "holds": one.holds,
+                "share_of_ceiling": one.share,
                 "skipped": one.skipped or None,
             }
             for one in verdicts

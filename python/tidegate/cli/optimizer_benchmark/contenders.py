@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import math
 import os
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from tidegate.cli.optimizer_benchmark.request import (
+    CEILINGS,
     DEEPSPEED,
     FOREACH,
     FP32,
@@ -68,6 +70,8 @@ def names(request: Request) -> list[str]:
     """All contenders of a request; torch, which the results are compared with, goes first."""
     scenario = SCENARIOS[request.scenario]
     found = [TORCH, *(name for name in request.rivals if name != TORCH), TIDEGATE]
+    if request.ceiling and request.scenario in ("one", "gpt2") and request.dtype == "fp32":
+        found += CEILINGS
     if scenario.clip:
         found += [TORCH_UNCLIPPED, UNCLIPPED, FUSED]
     if scenario.mixed:
@@ -95,6 +99,8 @@ def make(name: str, start: Sequence[torch.Tensor], request: Request) -> Contende
         made = _tidegate(start, request, MAX_NORM if clip else None, request.master)
         made.exact = _exact(request)
         return made
+    if name in CEILINGS:
+        return _ceiling(start, request, CEILINGS[name])
     if name in (UNCLIPPED, FUSED):
         fused = name == FUSED
         made = _tidegate(start, request, math.inf if fused else None, request.master)
@@ -214,6 +220,26 @@ def _tidegate(
     except (RuntimeError, ValueError, NotImplementedError) as error:
         raise Skip(str(error)) from error
     return Contender(optimizer.step, list(parameters), gradients, optimizer=optimizer)
+
+
+def _ceiling(start: Sequence[torch.Tensor], request: Request, ahead: int) -> Contender:
+    """One flat pass over as many elements; its results mean nothing."""
+    try:
+        library = ctypes.CDLL(request.ceiling)
+    except OSError as error:
+        raise Skip(str(error)) from error
+    count = sum(tensor.numel() for tensor in start)
+    streams = [torch.zeros(count) for _ in range(4)]
+    gradients = list(streams[1].split([tensor.numel() for tensor in start]))
+    views = [part.view(tensor.shape) for part, tensor in zip(gradients, start, strict=True)]
+    addresses = [ctypes.c_void_p(stream.data_ptr()) for stream in streams]
+    numbers = (ctypes.c_ssize_t(count), ctypes.c_ssize_t(ahead), ctypes.c_int(request.threads))
+
+    def step() -> None:
+        library.tidegate_bench_ceiling(*addresses, *numbers)
+
+    # The streams live as long as their addresses are used.
+    return Contender(step, streams, views, compared_with="")
 
 
 def _attach(parameters: Sequence[torch.nn.Parameter], gradients: Tensors) -> None:

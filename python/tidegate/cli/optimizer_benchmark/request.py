@@ -13,6 +13,8 @@ TORCH, FOREACH, DEEPSPEED, TIDEGATE = "torch", "torch-foreach", "deepspeed", "ti
 RIVALS = (TORCH, FOREACH, DEEPSPEED)
 #: Beside those that were asked for, where a scenario compares them.
 UNCLIPPED, TORCH_UNCLIPPED, FP32 = "tidegate unclipped", "torch unclipped", "tidegate fp32"
+#: What memory allows, without and with software prefetches.
+CEILINGS = {"ceiling": 0, "ceiling prefetched": 256}  #: Elements ahead.
 #: One pass that unscales the gradient, has its norm and looks for what is not finite.
 FUSED = "tidegate fused"
 OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad")
@@ -79,6 +81,7 @@ class Request:
     rivals: list[str]
     rounds: int
     cpus: list[int]  #: That the process may use.
+    ceiling: str = ""  #: Path of the library of bench/offload/ceiling.cc; empty: without.
 
     @property
     def shapes(self) -> list[Shape]:
@@ -138,6 +141,11 @@ class Found:
         if over is None or under is None or not (over.counts and under.counts):
             return []
         return [a / b for a, b in zip(over.seconds, under.seconds, strict=True)]
+
+    def shares_of_ceiling(self, name: str) -> list[float]:
+        """Of the speed that memory allows, the faster ceiling of each round; empty without."""
+        faster = [self.ratios(one, name) for one in CEILINGS]
+        return [min(round_) for round_ in zip(*faster, strict=True)] if all(faster) else []
 
     def why_not(self, *names: str) -> str:
         """Why there are no ratios of these contenders; empty if there are."""
