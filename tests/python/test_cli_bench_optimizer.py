@@ -251,11 +251,26 @@ def test_masters_are_compared_with_a_twin_in_fp32() -> None:
 
 def test_contenders_of_the_scenarios() -> None:
     assert contenders.names(request()) == ["torch", "deepspeed", "tidegate"]
-    twins = ["torch unclipped", "tidegate unclipped", "tidegate fused"]
+    twins = ["torch exact norm", "torch unclipped", "tidegate unclipped", "tidegate fused"]
     assert contenders.names(request("clip", rivals=[])) == ["torch", "tidegate", *twins]
     assert contenders.names(request("mixed"))[-1] == "tidegate fp32"
     assert contenders.dtype_of(request("mixed")) == torch.bfloat16
     assert contenders.dtype_of(request("mixed", dtype="fp16")) == torch.float16
+
+
+def test_an_exact_norm_is_that_of_torch_where_torch_is_exact() -> None:
+    values = torch.linspace(-1, 1, 1000)
+    made = [
+        contenders.make(name, [values], request("clip"))
+        for name in ("torch", "torch exact norm", "torch unclipped")
+    ]
+    for one in made:
+        one.gradients[0].copy_(values)
+        one.step()
+    clipped, exactly, unclipped = (one.gradients[0] for one in made)
+    torch.testing.assert_close(clipped, exactly, rtol=1e-6, atol=0)
+    assert float(clipped.norm()) == pytest.approx(contenders.MAX_NORM, rel=1e-5)
+    assert unclipped.equal(values)
 
 
 def test_threads_have_cores_of_their_own_first(tmp_path: Path) -> None:

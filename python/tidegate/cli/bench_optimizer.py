@@ -158,7 +158,7 @@ def _check_room(scenario: str, count: int, rivals: int) -> None:
     from tidegate.cli.estimate import available_memory
 
     available = available_memory()
-    needed = elements(shapes(scenario, count)) * 20 * (rivals + 4)
+    needed = elements(shapes(scenario, count)) * 20 * (rivals + 5)
     if available is not None and needed > available:
         hint = "it has no size" if scenario == "gpt2" else "take a smaller --size"
         raise CommandError(

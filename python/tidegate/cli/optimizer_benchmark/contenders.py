@@ -23,6 +23,7 @@ from tidegate.cli.optimizer_benchmark.request import (
     SCENARIOS,
     TIDEGATE,
     TORCH,
+    TORCH_EXACT,
     TORCH_UNCLIPPED,
     UNCLIPPED,
     Request,
@@ -31,6 +32,7 @@ from tidegate.cli.optimizer_benchmark.request import (
 LEARNING_RATE = 1e-3
 #: Below the norm of every gradient that is fed, so that each step clips.
 MAX_NORM = 1.0
+_SLICE = 1 << 20  # elements that are summed in double at once
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ARGUMENTS: dict[str, dict[str, Any]] = {
     "adamw": {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
@@ -73,7 +75,7 @@ def names(request: Request) -> list[str]:
     if request.ceiling and request.scenario in ("one", "gpt2") and request.dtype == "fp32":
         found += CEILINGS
     if scenario.clip:
-        found += [TORCH_UNCLIPPED, UNCLIPPED, FUSED]
+        found += [TORCH_EXACT, TORCH_UNCLIPPED, UNCLIPPED, FUSED]
     if scenario.mixed:
         found.append(FP32)
     return found
@@ -89,14 +91,15 @@ def make(name: str, start: Sequence[torch.Tensor], request: Request) -> Contende
     """The contender `name` with parameters equal to `start`. Raises Skip."""
     clip = SCENARIOS[request.scenario].clip
     if name == FOREACH:
-        return _around(start, _torch(request, foreach=True), clip)
+        return _around(start, _torch(request, foreach=True), _clip if clip else None)
     if name == DEEPSPEED:
         kind, version = _deepspeed(request)
-        made = _around(start, kind, clip)
+        made = _around(start, kind, _clip if clip else None)
         made.version = version
         return made
     if name == TIDEGATE:
         made = _tidegate(start, request, MAX_NORM if clip else None, request.master)
+        made.compared_with = TORCH_EXACT if clip else TORCH
         made.exact = _exact(request)
         return made
     if name in CEILINGS:
@@ -117,7 +120,8 @@ def make(name: str, start: Sequence[torch.Tensor], request: Request) -> Contende
         made.with_masters = True
         made.exact = request.states == "fp32"
         return made
-    return _around(start, _torch(request, fused=True), clip and name == TORCH)
+    clipped = {TORCH: _clip, TORCH_EXACT: _clip_exactly}
+    return _around(start, _torch(request, fused=True), clipped.get(name) if clip else None)
 
 
 def _exact(request: Request) -> bool:
@@ -165,7 +169,26 @@ def _deepspeed(request: Request) -> tuple[Kind, str]:
     return kind, f"{version}, {' '.join(CPUAdamBuilder().cxx_args())}"
 
 
-def _around(start: Sequence[torch.Tensor], kind: Kind, clip: bool) -> Contender:
+Parameters = Sequence[torch.nn.Parameter]
+
+
+def _clip(parameters: Parameters) -> None:
+    torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
+
+
+def _clip_exactly(parameters: Parameters) -> None:
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    squares = 0.0
+    for gradient in gradients:
+        for part in gradient.view(-1).split(_SLICE):
+            squares += float(part.double().square().sum())
+    factor = min(1.0, MAX_NORM / (math.sqrt(squares) + 1e-6))
+    torch._foreach_mul_(gradients, factor)
+
+
+def _around(
+    start: Sequence[torch.Tensor], kind: Kind, clip: Callable[[Parameters], None] | None
+) -> Contender:
     """An optimizer that has gradients and parameters in one type: it steps on fp32 masters."""
     parameters = [torch.nn.Parameter(tensor.clone()) for tensor in start]
     gradients = [torch.zeros_like(tensor) for tensor in start]
@@ -175,7 +198,7 @@ def _around(start: Sequence[torch.Tensor], kind: Kind, clip: bool) -> Contender:
 
         def step() -> None:
             if clip:
-                torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
+                clip(parameters)
             optimizer.step()
 
         return Contender(step, list(parameters), gradients)
@@ -190,7 +213,7 @@ def _around(start: Sequence[torch.Tensor], kind: Kind, clip: bool) -> Contender:
     def converting_step() -> None:
         torch._foreach_copy_(wide, gradients)
         if clip:
-            torch.nn.utils.clip_grad_norm_(masters, MAX_NORM)
+            clip(masters)
         optimizer.step()
         torch._foreach_copy_(images, values)
 
