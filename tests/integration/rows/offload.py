@@ -158,6 +158,22 @@ def _scale(unscales: bool) -> Training:
     return run
 
 
+def _hand_over(model: nn.Module, rank: int, recipe: Recipe) -> None:
+    """One optimizer of torch's and its schedule; the engine does some of its steps."""
+    optimizer = recipe.optimizer(model)
+    taken = None
+    for step in range(recipe.steps):
+        if step == 1:
+            taken = offload.offload_states(optimizer)
+        if step == recipe.steps - 1:
+            assert taken is not None
+            taken.give_back()
+        x, y = models.batch(step, rank, recipe.dtype)
+        models.loss_of(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 # --- networks ------------------------------------------------------------------------------------
 
 
@@ -389,6 +405,20 @@ ROWS = (
         "offload.SGD: tied and frozen parameters, max_grad_norm",
         {**FULL, **each_step(all_reduce=1)},
     ),
+    Row(
+        "offload_fsdp2_hand_over",
+        2,
+        fsdp2(recipe=Setting(rates=True), train=_hand_over, offload_policy=OFFLOAD),
+        "offload_states of torch's SGD, OneCycleLR; given back for the last step",
+        FULL,
+    ),
+    Row(
+        "offload_fsdp1_hand_over",
+        3,
+        fsdp1(recipe=Setting(rates=True), train=_hand_over, use_orig_params=True),
+        "the same under FSDP1, use_orig_params",
+        FULL,
+    ),
     *(
         Row(
             f"offload_fsdp2_bf16_w{n}",
@@ -411,7 +441,7 @@ ROWS = (
         "offload_fsdp1_orig_params",
         3,
         fsdp1(recipe=_BUSY, train=offloaded(_accumulate_and_clip), use_orig_params=True),
-        "the same, use_orig_params",
+        "offload.SGD, use_orig_params: accumulation, clip_grad_norm_, OneCycleLR",
         each_step(all_gather=_ACCUMULATED, reduce_scatter=UNITS, all_reduce=1),
     ),
     Row(
