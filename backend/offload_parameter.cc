@@ -8,6 +8,7 @@
 
 #include "backend/offload_engine.h"
 #include "common/fork_generation.h"
+#include "offload/optim/convert.h"
 
 namespace tidegate {
 namespace {
@@ -42,6 +43,16 @@ void CheckParameter(const at::Tensor& parameter) {
                     c10::str("parameters of ", parameter.scalar_type(), " cannot be offloaded"));
 }
 
+/// Of the states of AdamW: the second moments.
+constexpr int kSquares = 1;
+
+std::size_t Elements(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+/// Uninitialised float32 of the same shape, in the same order in memory.
+at::Tensor FloatsLike(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
+}
+
 }  // namespace
 
 std::optional<ElementType> ElementTypeOf(at::ScalarType dtype) {
@@ -66,7 +77,6 @@ OffloadParameter::OffloadParameter(at::Tensor parameter, Master master, States s
       generation_(ForkGeneration()) {
   CheckParameter(parameter);
   OffloadEngine& engine = OffloadEngine::OfThisProcess();
-  const at::Tensor shape = at::empty_like(parameter_.to(at::kMeta), at::MemoryFormat::Preserve);
   dense_ = parameter_.is_non_overlapping_and_dense();
   const std::vector<std::int64_t> strides =
       dense_ ? parameter_.strides().vec() : parameter_.to(at::kMeta).contiguous().strides().vec();
@@ -110,21 +120,42 @@ void OffloadParameter::FillState(int index, double value) {
 
 void OffloadParameter::ImportState(int index, const at::Tensor& values) {
   const auto at = static_cast<std::size_t>(index);
-  if (states_kind_ == States::kBlock8)
-    ThrowOffloadStatus({StatusCode::kUnsupported, "8-bit states are not offered yet"});
-  states_.at(at).copy_(values);
-}
-
-void OffloadParameter::ImportMaster(const at::Tensor& values) {
-  if (master_kind_ == Master::kFloat32) master_.copy_(values);
-  master_imported_ = true;
+  const at::Tensor& state = states_.at(at);
+  const at::Tensor ordered = FloatsLike(state).copy_(values);
+  offload::ImportState(states_kind_, index == kSquares, ordered.const_data_ptr<float>(), 0,
+                       Elements(state), state.mutable_data_ptr(), ScalesOf(at));
 }
 
 at::Tensor OffloadParameter::ExportState(int index) const {
-  return states_.at(static_cast<std::size_t>(index)).to(at::kFloat);
+  const auto at = static_cast<std::size_t>(index);
+  const at::Tensor& state = states_.at(at);
+  at::Tensor values = FloatsLike(state);
+  offload::ExportState(states_kind_, index == kSquares, state.const_data_ptr(), ScalesOf(at), 0,
+                       Elements(state), values.mutable_data_ptr<float>());
+  return values;
 }
 
-at::Tensor OffloadParameter::ExportMaster() const { return master_.to(at::kFloat); }
+float* OffloadParameter::ScalesOf(std::size_t index) const {
+  return scales_.empty() ? nullptr : scales_[index].mutable_data_ptr<float>();
+}
+
+void OffloadParameter::ImportMaster(const at::Tensor& values) {
+  if (master_kind_ == Master::kFloat32)
+    master_.copy_(values);
+  else
+    imported_master_ = FloatsLike(master_).copy_(values);
+  master_imported_ = true;
+}
+
+at::Tensor OffloadParameter::ExportMaster() {
+  FollowParameter();
+  at::Tensor values = FloatsLike(master_);
+  if (master_kind_ == Master::kFloat32) return values.copy_(master_);
+  const at::Tensor upper = at::empty_like(master_, at::kBFloat16).copy_(parameter_);
+  offload::ExportSplitMaster(upper.const_data_ptr(), master_.const_data_ptr(), Elements(master_),
+                             values.mutable_data_ptr<float>());
+  return values;
+}
 
 offload::Layout OffloadParameter::LayoutWith(ElementType gradient) const {
   return {.gradient = gradient,
@@ -160,14 +191,20 @@ bool OffloadParameter::SampleDiffers() const {
 void OffloadParameter::FollowParameter() {
   if (master_kind_ == Master::kNone) return;
   if (Version() == version_ && !master_imported_ && !SampleDiffers()) return;
-  master_imported_ = false;
   if (master_kind_ == Master::kFloat32) {
     // What still is the master's rounding keeps the bits that it does not show.
     const at::Tensor changed = master_.to(parameter_.scalar_type()).ne(parameter_);
     master_.copy_(at::where(changed, parameter_.to(at::kFloat), master_));
+  } else if (master_imported_) {
+    const at::Tensor upper = at::empty_like(master_, at::kBFloat16);
+    offload::ImportSplitMaster(imported_master_.const_data_ptr<float>(), Elements(master_),
+                               upper.mutable_data_ptr(), master_.mutable_data_ptr());
+    master_.masked_fill_(upper.ne(parameter_), 0);
   } else {
     master_.zero_();
   }
+  imported_master_.reset();
+  master_imported_ = false;
   version_ = Version();
 }
 

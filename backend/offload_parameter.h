@@ -37,10 +37,12 @@ class OffloadParameter {
   void FillState(int index, double value);
   /// From a tensor of the parameter's shape and any floating-point dtype.
   void ImportState(int index, const at::Tensor& values);
+  /// Elements whose rounding is not what the parameter is at the next step follow the parameter:
+  /// its weights may be loaded before or after.
   void ImportMaster(const at::Tensor& values);
   /// New float32 tensors of the parameter's shape, from which Import makes the same bits again.
   at::Tensor ExportState(int index) const;
-  at::Tensor ExportMaster() const;
+  at::Tensor ExportMaster();
 
   /// Whether the next step is the first that its states see (SGD's momentum buffer).
   bool fresh = true;
@@ -62,6 +64,8 @@ class OffloadParameter {
  private:
   std::optional<std::uint32_t> Version() const;
   void FollowParameter();
+  /// Null where there are none.
+  float* ScalesOf(std::size_t index) const;
   /// Whether the parameter is something else than the master's rounding, by a sample of it.
   bool SampleDiffers() const;
 
@@ -76,6 +80,7 @@ class OffloadParameter {
   at::Tensor master_;
   at::Tensor step_;
   std::optional<std::uint32_t> version_;  ///< Of the parameter when the master was equal to it.
+  at::Tensor imported_master_;            ///< Of a split master, until the next step.
   bool master_imported_ = false;          ///< And not compared with the parameter since.
 };
 
