@@ -1,61 +1,22 @@
 #include "offload/step_runner.h"
 
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tidegate::offload {
+#include "tests/unit/offload/tensors.h"
+
+namespace tidegate::offload::testing {
 namespace {
 
-/// An AdamW step over float32 tensors of `counts` elements, and the memory for it.
-struct Tensors {
-  explicit Tensors(const std::vector<std::size_t>& counts, unsigned seed = 1) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    const auto update = FindUpdate(hyperparameters, {});
-    for (const std::size_t count : counts) {
-      auto& own = memory.emplace_back();
-      for (auto& values : own) {
-        values.resize(count);
-        for (float& value : values) value = std::abs(normal(random));
-      }
-      StepTensor tensor;
-      tensor.update = update.value();
-      tensor.sums = FindSums(ElementType::kFloat32);
-      tensor.operands = {.count = count,
-                         .gradient = own[0].data(),
-                         .parameter = own[1].data(),
-                         .states = {own[2].data(), own[3].data()}};
-      tensor.coefficients = CoefficientsOf(hyperparameters, 3, 0.5, 0);
-      tensors.push_back(tensor);
-    }
-  }
-
-  Hyperparameters hyperparameters;
-  std::vector<std::array<std::vector<float>, 4>> memory;
-  std::vector<StepTensor> tensors;
-};
-
-std::vector<ThreadPlace> Places(int threads) {
-  return std::vector<ThreadPlace>(static_cast<std::size_t>(threads));
-}
-
-/// Sizes below, at and above those of blocks and tiles, so that pieces are cut and bundled.
-const std::vector<std::size_t> kCounts = {0,     1,      4095,  4096,   4097, 65535, 65536,
-                                          65537, 200001, 16384, 100000, 0,    3};
-
-class StepRunnerTest : public testing::TestWithParam<int> {};
+class StepRunnerTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(StepRunnerTest, UpdatesEveryElementAsOneCallOnEachTensorDoes) {
   Tensors run(kCounts), expected(kCounts);
-  for (const StepTensor& tensor : expected.tensors)
-    tensor.update(tensor.operands, 0, tensor.operands.count, tensor.coefficients, nullptr);
+  expected.StepEach();
   ThreadPool pool(Places(GetParam()));
   StepRunner runner(pool);
   ASSERT_TRUE(runner.Update(run.tensors).ok());
@@ -65,9 +26,9 @@ TEST_P(StepRunnerTest, UpdatesEveryElementAsOneCallOnEachTensorDoes) {
 TEST_P(StepRunnerTest, SumsAreThoseOfTheGradientsWithOrWithoutTheStep) {
   Tensors run(kCounts);
   std::vector<double> expected;
-  for (const auto& [gradient, parameter, first, second] : run.memory)
+  for (const auto& own : run.memory)
     expected.push_back(std::accumulate(
-        gradient.begin(), gradient.end(), 0.0,
+        own[0].begin(), own[0].end(), 0.0,
         [](double sum, float value) { return sum + 0.25 * double{value} * double{value}; }));
   ThreadPool pool(Places(GetParam()));
   StepRunner runner(pool);
@@ -107,15 +68,14 @@ TEST_P(StepRunnerTest, StepsOverOtherTensorsFollowEachOther) {
   for (const auto& counts : {kCounts, std::vector<std::size_t>{7}, std::vector<std::size_t>{},
                              std::vector<std::size_t>{0}, kCounts}) {
     Tensors run(counts), expected(counts);
-    for (const StepTensor& tensor : expected.tensors)
-      tensor.update(tensor.operands, 0, tensor.operands.count, tensor.coefficients, nullptr);
+    expected.StepEach();
     std::vector<double> sums(counts.size());
     ASSERT_TRUE(runner.Update(run.tensors, sums).ok());
     EXPECT_EQ(run.memory, expected.memory);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, StepRunnerTest, testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Threads, StepRunnerTest, ::testing::Values(1, 2, 3, 5));
 
 }  // namespace
-}  // namespace tidegate::offload
+}  // namespace tidegate::offload::testing
