@@ -40,7 +40,10 @@ def train(parameters: list[torch.Tensor], optimizer: torch.optim.Optimizer, seed
 
 
 @pytest.mark.parametrize(("dtype", "layout"), LAYOUTS)
-def test_a_resumed_run_is_the_uninterrupted_one(dtype: torch.dtype, layout: dict[str, Any]) -> None:
+@pytest.mark.parametrize("weights_first", [True, False])
+def test_a_resumed_run_is_the_uninterrupted_one(
+    dtype: torch.dtype, layout: dict[str, Any], weights_first: bool
+) -> None:
     parameters = make(dtype)
     optimizer = offload.AdamW(parameters, lr=1e-2, **layout)
     train(parameters, optimizer, seed=1)
@@ -133,7 +136,7 @@ def resident():
     with open("/proc/self/smaps_rollup") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Rss:"))
 
-count, arguments = 32 << 20, json.loads(sys.argv[1])
+count, arguments = 16 << 20, json.loads(sys.argv[1])
 warm = torch.zeros(1 << 16, dtype=torch.bfloat16, requires_grad=True)
 warm.grad = torch.zeros_like(warm)
 offload.AdamW([warm], **arguments).step()
