@@ -4,7 +4,7 @@
 # proofs (minutes of one thread), and the Python suites run a seeded slice of their matrices.
 . "$(dirname "$0")/common.sh"
 
-tsan_slice=(-L 'transport|ipc')
+tsan_slice=(-L 'transport|ipc|offload_t|offload$')
 asan_slice=(-LE 'collectives_verifier')
 fuzz_seconds=5
 if [ "${1:-}" = all ]; then
