@@ -22,6 +22,14 @@ arguments=("$@")
 arguments+=(--ceiling "$ceiling")
 status=0
 "${turn[@]}" "$python" -m tidegate bench optimizer "${arguments[@]}" || status=$?
+if [ $# = 0 ]; then
+  scripts/build_tools.sh >&2
+  step "configure release" cmake --preset release -DTIDEGATE_BUILD_SHIM=OFF >&2
+  step "build tidegate_bench_step" \
+    cmake --build --preset release --parallel "$JOBS" --target tidegate_bench_step >&2
+  printf '\n'
+  "${turn[@]}" build/release/bench/offload/tidegate_bench_step || status=$?
+fi
 if [ $# = 0 ] && [ -f bench/micro/offload_bench.cc ]; then
   printf '\n'
   "${turn[@]}" scripts/bench_micro.sh '^offload' || status=$?
