@@ -9,7 +9,7 @@ Status StepRunner::Update(std::span<const StepTensor> tensors, std::span<double>
   const bool wanted = !squares.empty();
   TIDEGATE_RETURN_IF_ERROR(RunPieces(tensors, [&](const TileSpace::Piece& piece) {
     const StepTensor& tensor = tensors[piece.tensor];
-    tensor.update(tensor.operands, piece.first, piece.count, tensor.coefficients,
+    tensor.update(tensor.operands, tensor.first + piece.first, piece.count, tensor.coefficients,
                   wanted ? space_.BlocksOf(piece) : nullptr);
   }));
   if (wanted) space_.AddUp(squares);
@@ -21,7 +21,8 @@ Status StepRunner::Sums(std::span<const StepTensor> tensors, float factor,
   TIDEGATE_CHECK(squares.size() == tensors.size());
   TIDEGATE_RETURN_IF_ERROR(RunPieces(tensors, [&](const TileSpace::Piece& piece) {
     const StepTensor& tensor = tensors[piece.tensor];
-    tensor.sums(tensor.operands.gradient, piece.first, piece.count, factor, space_.BlocksOf(piece));
+    tensor.sums(tensor.operands.gradient, tensor.first + piece.first, piece.count, factor,
+                space_.BlocksOf(piece));
   }));
   space_.AddUp(squares);
   return {};

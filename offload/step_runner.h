@@ -28,6 +28,10 @@ class StepRunner {
   /// the factor of the step is known. The coefficients are not looked at.
   Status Sums(std::span<const StepTensor> tensors, float factor, std::span<double> squares);
 
+  /// What the squares of the last call were made of, block by block (TileSpace::SumOfBlocks). Valid
+  /// until the next call.
+  std::span<const BlockSums> blocks() const { return space_.blocks(); }
+
  private:
   template <typename Body>
   Status RunPieces(std::span<const StepTensor> tensors, const Body& body);

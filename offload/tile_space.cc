@@ -7,17 +7,17 @@ namespace {
 
 static_assert(TileSpace::kTile % kBlock == 0);
 
-double PairwiseSum(std::span<const BlockSums> blocks) {
+}  // namespace
+
+double TileSpace::SumOfBlocks(std::span<const BlockSums> blocks) {
   if (blocks.size() <= 8) {
     double sum = 0;
     for (const BlockSums& block : blocks) sum += block.squares;
     return sum;
   }
   const std::size_t half = blocks.size() / 2;
-  return PairwiseSum(blocks.first(half)) + PairwiseSum(blocks.subspan(half));
+  return SumOfBlocks(blocks.first(half)) + SumOfBlocks(blocks.subspan(half));
 }
-
-}  // namespace
 
 void TileSpace::Cut() {
   first_blocks_.assign(1, 0);
@@ -36,7 +36,7 @@ void TileSpace::Cut() {
         room = kTile;
       }
     }
-    first_blocks_.push_back(first_blocks_.back() + (counts_[t] + kBlock - 1) / kBlock);
+    first_blocks_.push_back(first_blocks_.back() + BlocksIn(counts_[t]));
   }
   if (first_pieces_.back() != pieces_.size()) first_pieces_.push_back(pieces_.size());
   blocks_.resize(first_blocks_.back());
@@ -47,7 +47,7 @@ void TileSpace::AddUp(std::span<double> squares) const {
   const std::span<const BlockSums> all(blocks_);
   for (std::size_t t = 0; t < squares.size(); ++t)
     squares[t] =
-        PairwiseSum(all.subspan(first_blocks_[t], first_blocks_[t + 1] - first_blocks_[t]));
+        SumOfBlocks(all.subspan(first_blocks_[t], first_blocks_[t + 1] - first_blocks_[t]));
 }
 
 }  // namespace tidegate::offload

@@ -8,12 +8,17 @@
 
 namespace tidegate::offload {
 
-/// One tensor of a step: where it lies and what is done to it. The operands must stay valid for the
-/// duration of the call.
+/// One tensor of a step, or a part of one: where it lies and what is done to it. The operands must
+/// stay valid for the duration of the call.
 struct StepTensor {
   UpdateFunction update = nullptr;
   SumsFunction sums = nullptr;
+  /// The pointers are to where element 0 of the tensor lies, or would lie if the memory reached
+  /// that far down; `count` is that of the part.
   TensorOperands operands;
+  /// Element that the part begins at, a multiple of kBlock (it ends at one or with the tensor).
+  /// Only StepRunner knows parts.
+  std::size_t first = 0;
   Coefficients coefficients;
 };
 
@@ -59,6 +64,12 @@ class TileSpace {
   /// The sum of squares of each tensor, from the blocks, in a tree whose shape depends on the
   /// tensor's count alone.
   void AddUp(std::span<double> squares) const;
+
+  /// The room for all sums: those of each tensor after those of the one before.
+  std::span<const BlockSums> blocks() const { return blocks_; }
+  static std::size_t BlocksIn(std::size_t count) { return (count + kBlock - 1) / kBlock; }
+  /// As AddUp adds the blocks of a tensor: parts that are summed elsewhere come to the same bits.
+  static double SumOfBlocks(std::span<const BlockSums> blocks);
 
  private:
   void Cut();

@@ -1,6 +1,7 @@
 #include "offload/step_runner.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -73,6 +74,27 @@ TEST_P(StepRunnerTest, StepsOverOtherTensorsFollowEachOther) {
     ASSERT_TRUE(runner.Update(run.tensors, sums).ok());
     EXPECT_EQ(run.memory, expected.memory);
   }
+}
+
+TEST_P(StepRunnerTest, PartsOfATensorComeToWhatTheWholeDoes) {
+  Tensors run({200001}), expected({200001});
+  ThreadPool pool(Places(GetParam()));
+  StepRunner runner(pool);
+  std::vector<double> whole(1);
+  ASSERT_TRUE(runner.Update(expected.tensors, whole).ok());
+  std::vector<BlockSums> blocks;
+  const std::size_t cuts[] = {0, 4096, 4096, 163840, 200001};
+  for (std::size_t part = 0; part + 1 < std::size(cuts); ++part) {
+    StepTensor tensor = run.tensors[0];
+    tensor.first = cuts[part];
+    tensor.operands.count = cuts[part + 1] - cuts[part];
+    std::vector<double> sums(1);
+    ASSERT_TRUE(runner.Update({&tensor, 1}, sums).ok());
+    EXPECT_EQ(runner.blocks().size(), TileSpace::BlocksIn(tensor.operands.count));
+    blocks.insert(blocks.end(), runner.blocks().begin(), runner.blocks().end());
+  }
+  EXPECT_EQ(run.memory, expected.memory);
+  EXPECT_EQ(TileSpace::SumOfBlocks(blocks), whole[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, StepRunnerTest, ::testing::Values(1, 2, 3, 5));
