@@ -2,12 +2,11 @@
 
 #include <mutex>
 #include <new>
+#include <string>
 #include <utility>
-#include <vector>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
-#include <nlohmann/json.hpp>
 
 #include "common/check.h"
 #include "common/config.h"
@@ -39,20 +38,6 @@ struct EngineOfProcess {
 EngineOfProcess& TheEngine() {
   static auto* const engine = new EngineOfProcess();
   return *engine;
-}
-
-nlohmann::json ToJson(const offload::ArenaStats& stats) {
-  return {{"blocks", stats.blocks},
-          {"requested_bytes", stats.requested_bytes},
-          {"committed_bytes", stats.committed_bytes},
-          {"requested_high_water", stats.requested_high_water},
-          {"committed_high_water", stats.committed_high_water},
-          {"torch_pinned_bytes", stats.torch_pinned_bytes},
-          {"pages", PageKindName(stats.pages)},
-          {"pages_reason", stats.pages_reason},
-          {"pinning", PinKindName(stats.pinning)},
-          {"pinned_bytes", stats.pinned_bytes},
-          {"pinning_problem", stats.pinning_problem}};
 }
 
 }  // namespace
@@ -91,20 +76,36 @@ Result<OffloadEngine*> OffloadEngine::Make() {
       offload::ReadThreadFacts(config.value().offload_threads, ProcessEnvironment())));
   const auto segment = offload::NodeSegment::Create({});
   if (!segment.ok()) return segment.status();
-  offload::ArenaOptions options;
-  options.run = [&threads = *pool](std::size_t pieces, FunctionRef<Status(std::size_t)> commit) {
-    return threads.Run(pieces, [commit](std::size_t piece, int) { return commit(piece); });
-  };
-  const auto arena = offload::Arena::Create(segment.value(), 0, std::move(options));
+  const auto arena = MakeArena(*pool, segment.value(), 0);
   if (!arena.ok()) return arena.status();
   return new OffloadEngine(std::move(pool), arena.value());
 }
 
-at::Tensor OffloadEngine::Zeros(at::IntArrayRef sizes, at::IntArrayRef strides,
-                                at::ScalarType dtype) {
+OffloadEngine* OffloadEngine::IfMade() {
+  EngineOfProcess& current = TheEngine();
+  const std::lock_guard lock(current.mutex);
+  return current.generation == ForkGeneration() ? current.engine : nullptr;
+}
+
+Result<std::shared_ptr<offload::Arena>> OffloadEngine::MakeArena(
+    std::shared_ptr<const offload::NodeSegment> segment, int rank) {
+  return MakeArena(*pool_, std::move(segment), rank);
+}
+
+Result<std::shared_ptr<offload::Arena>> OffloadEngine::MakeArena(
+    offload::ThreadPool& pool, std::shared_ptr<const offload::NodeSegment> segment, int rank) {
+  offload::ArenaOptions options;
+  options.run = [&pool](std::size_t pieces, FunctionRef<Status(std::size_t)> commit) {
+    return pool.Run(pieces, [commit](std::size_t piece, int) { return commit(piece); });
+  };
+  return offload::Arena::Create(std::move(segment), rank, std::move(options));
+}
+
+at::Tensor ZerosIn(offload::Arena& arena, at::IntArrayRef sizes, at::IntArrayRef strides,
+                   at::ScalarType dtype) {
   std::size_t bytes = c10::elementSize(dtype);
   for (const std::int64_t size : sizes) bytes *= static_cast<std::size_t>(size);
-  auto block = arena_->AllocateShared(bytes);
+  auto block = arena.AllocateShared(bytes);
   if (!block.ok()) ThrowOffloadStatus(block.status());
   std::shared_ptr<std::byte> memory = block.value();
   // An empty tensor has no block, and from_blob wants an address.
@@ -113,20 +114,6 @@ at::Tensor OffloadEngine::Zeros(at::IntArrayRef sizes, at::IntArrayRef strides,
       at::from_blob(address, sizes, strides, [memory](void*) {}, at::TensorOptions().dtype(dtype));
   tensor.zero_();
   return tensor;
-}
-
-std::string OffloadEngine::StatsJson() const {
-  std::vector<int> threads;
-  for (const offload::ThreadPlace& place : pool_->places())
-    threads.push_back(place.cpus.size() == 1 ? place.cpus.front() : -1);
-  return nlohmann::json{{"threads", threads}, {"arena", ToJson(arena_->Stats())}}.dump();
-}
-
-std::string OffloadStatsJson() {
-  EngineOfProcess& current = TheEngine();
-  const std::lock_guard lock(current.mutex);
-  const bool own = current.engine != nullptr && current.generation == ForkGeneration();
-  return own ? current.engine->StatsJson() : "{}";
 }
 
 }  // namespace tidegate

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include <ATen/core/Tensor.h>
 
 #include "common/status.h"
 #include "offload/memory/arena.h"
+#include "offload/memory/node_segment.h"
 #include "offload/threads/thread_pool.h"
 
 namespace tidegate {
@@ -15,6 +15,10 @@ namespace tidegate {
 /// MemoryError for kResourceExhausted, RuntimeError for the rest. REQUIRES: !status.ok().
 [[noreturn]] void ThrowOffloadStatus(const Status& status);
 
+/// A zeroed CPU tensor in `arena`, which it keeps alive. Throws as ThrowOffloadStatus.
+at::Tensor ZerosIn(offload::Arena& arena, at::IntArrayRef sizes, at::IntArrayRef strides,
+                   at::ScalarType dtype);
+
 /// The threads and the memory that all offloaded optimizers of a process share. Thread-safe.
 class OffloadEngine {
  public:
@@ -22,25 +26,25 @@ class OffloadEngine {
   /// ThrowOffloadStatus, and then tries again at the next call. Never destroyed: tensors in its
   /// memory may outlive everything.
   static OffloadEngine& OfThisProcess();
+  /// Null where no call in this process has made it yet.
+  static OffloadEngine* IfMade();
 
   offload::ThreadPool& pool() { return *pool_; }
+  offload::Arena& arena() { return *arena_; }
 
-  /// A zeroed CPU tensor in the arena, first touched by the pool. Throws as ThrowOffloadStatus.
-  at::Tensor Zeros(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype);
-
-  /// For tidegate.offload.stats().
-  std::string StatsJson() const;
+  /// An arena in slice `rank` of `segment`, whose pages this engine's threads touch first.
+  Result<std::shared_ptr<offload::Arena>> MakeArena(
+      std::shared_ptr<const offload::NodeSegment> segment, int rank);
 
  private:
   OffloadEngine(std::unique_ptr<offload::ThreadPool> pool, std::shared_ptr<offload::Arena> arena)
       : pool_(std::move(pool)), arena_(std::move(arena)) {}
   static Result<OffloadEngine*> Make();
+  static Result<std::shared_ptr<offload::Arena>> MakeArena(
+      offload::ThreadPool& pool, std::shared_ptr<const offload::NodeSegment> segment, int rank);
 
   const std::unique_ptr<offload::ThreadPool> pool_;
   const std::shared_ptr<offload::Arena> arena_;
 };
-
-/// StatsJson() of the process's engine; "{}" if there is none yet.
-std::string OffloadStatsJson();
 
 }  // namespace tidegate

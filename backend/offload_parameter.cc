@@ -53,7 +53,35 @@ at::Tensor FloatsLike(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), at::kFloat);
 }
 
+at::Tensor PartOf(const at::Tensor& whole, const std::optional<OffloadPart>& part) {
+  if (!part) return whole;
+  if (!whole.is_non_overlapping_and_dense())
+    ThrowOffloadStatus(
+        {StatusCode::kInvalidArgument,
+         c10::str("a parameter of shape ", whole.sizes(), " and strides ", whole.strides(),
+                  " has gaps in memory and cannot be shared out over ranks; make it "
+                  "contiguous")});
+  return whole.as_strided({part->count}, {1}, whole.storage_offset() + part->first);
+}
+
+/// Where element 0 would lie if element `first` lies at `memory`.
+void* FromFirst(void* memory, std::size_t first, std::size_t element_bytes) {
+  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) - first * element_bytes);
+}
+
 }  // namespace
+
+ZerosFunction ZerosOfEngine() {
+  return [](at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+    return ZerosIn(OffloadEngine::OfThisProcess().arena(), sizes, strides, dtype);
+  };
+}
+
+ZerosFunction OrdinaryZeros() {
+  return [](at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+    return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype)).zero_();
+  };
+}
 
 std::optional<ElementType> ElementTypeOf(at::ScalarType dtype) {
   switch (dtype) {
@@ -68,20 +96,22 @@ std::optional<ElementType> ElementTypeOf(at::ScalarType dtype) {
   }
 }
 
-OffloadParameter::OffloadParameter(at::Tensor parameter, Master master, States states,
-                                   int state_count, bool counts_steps)
-    : parameter_(parameter.detach()),
+OffloadParameter::OffloadParameter(const at::Tensor& parameter, Master master, States states,
+                                   int state_count, bool counts_steps,
+                                   const ZerosFunction& zeros_in, std::optional<OffloadPart> part)
+    : whole_(parameter.detach()),
+      part_(part),
+      parameter_(PartOf(whole_, part)),
       memory_(parameter.const_data_ptr()),
       master_kind_(master),
       states_kind_(states),
       generation_(ForkGeneration()) {
   CheckParameter(parameter);
-  OffloadEngine& engine = OffloadEngine::OfThisProcess();
   dense_ = parameter_.is_non_overlapping_and_dense();
   const std::vector<std::int64_t> strides =
       dense_ ? parameter_.strides().vec() : parameter_.to(at::kMeta).contiguous().strides().vec();
   const auto zeros = [&](at::ScalarType dtype) {
-    return engine.Zeros(parameter_.sizes(), strides, dtype);
+    return zeros_in(parameter_.sizes(), strides, dtype);
   };
   for (int state = 0; state < state_count; ++state) {
     states_.push_back(zeros(DtypeOf(states)));
@@ -89,7 +119,7 @@ OffloadParameter::OffloadParameter(at::Tensor parameter, Master master, States s
       const auto blocks =
           (parameter_.numel() + static_cast<std::int64_t>(offload::kScaleBlock) - 1) /
           static_cast<std::int64_t>(offload::kScaleBlock);
-      scales_.push_back(engine.Zeros({blocks}, {1}, at::kFloat));
+      scales_.push_back(zeros_in({blocks}, {1}, at::kFloat));
     }
   }
   if (master == Master::kFloat32) {
@@ -98,14 +128,15 @@ OffloadParameter::OffloadParameter(at::Tensor parameter, Master master, States s
   } else if (master == Master::kSplit) {
     master_ = zeros(at::kShort);
   }
+  if (part_) published_ = zeros(parameter_.scalar_type());
   if (counts_steps) step_ = at::zeros({}, at::kFloat);
   version_ = Version();
 }
 
 bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) const {
-  return parameter.const_data_ptr() == memory_ && parameter.sizes() == parameter_.sizes() &&
-         parameter.strides() == parameter_.strides() &&
-         parameter.scalar_type() == parameter_.scalar_type() &&
+  return parameter.const_data_ptr() == memory_ && parameter.sizes() == whole_.sizes() &&
+         parameter.strides() == whole_.strides() &&
+         parameter.scalar_type() == whole_.scalar_type() &&
          states_.size() == static_cast<std::size_t>(state_count) && generation_ == ForkGeneration();
 }
 
@@ -145,6 +176,18 @@ void OffloadParameter::ImportMaster(const at::Tensor& values) {
   else
     imported_master_ = FloatsLike(master_).copy_(values);
   master_imported_ = true;
+  if (!part_ || master_kind_ != Master::kSplit) return;
+  // Peers may read it before it is compared with the parameter, which is left to the next step.
+  const at::Tensor upper = at::empty_like(master_, at::kBFloat16);
+  offload::ImportSplitMaster(imported_master_.const_data_ptr<float>(), Elements(master_),
+                             upper.mutable_data_ptr(), master_.mutable_data_ptr());
+}
+
+void OffloadParameter::FollowAs(const OffloadParameter& part) {
+  if (!part.master_imported_)
+    version_ = part.version_;
+  else if (master_kind_ == Master::kFloat32)
+    master_imported_ = true;
 }
 
 at::Tensor OffloadParameter::ExportMaster() {
@@ -219,7 +262,22 @@ offload::TensorOperands OffloadParameter::Operands(at::Tensor& copy) {
     operands.states[s] = states_[s].mutable_data_ptr();
     if (!scales_.empty()) operands.scales[s] = scales_[s].mutable_data_ptr<float>();
   }
+  if (part_) MoveToWhole(operands);
   return operands;
+}
+
+/// From where the part begins to where the whole would.
+void OffloadParameter::MoveToWhole(offload::TensorOperands& operands) const {
+  const auto first = static_cast<std::size_t>(part_->first);
+  operands.parameter = FromFirst(operands.parameter, first, parameter_.element_size());
+  if (master_.defined())
+    operands.master = FromFirst(operands.master, first, master_.element_size());
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    operands.states[s] = FromFirst(operands.states[s], first, states_[s].element_size());
+    if (!scales_.empty())
+      operands.scales[s] = static_cast<float*>(
+          FromFirst(operands.scales[s], first / offload::kScaleBlock, sizeof(float)));
+  }
 }
 
 void OffloadParameter::Stepped(const at::Tensor& copy) {

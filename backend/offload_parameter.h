@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -11,15 +12,32 @@
 
 namespace tidegate {
 
-/// What the offload engine keeps for one parameter, in the memory of OffloadEngine. The tensors
-/// have the parameter's shape and, where that is dense in memory, its strides; else they are
-/// contiguous. Used by one thread at a time. Everything throws as ThrowOffloadStatus.
+/// Makes a zeroed CPU tensor of sizes, strides and dtype.
+using ZerosFunction =
+    std::function<at::Tensor(at::IntArrayRef, at::IntArrayRef, at::ScalarType dtype)>;
+/// In the memory of OffloadEngine, and in ordinary memory.
+ZerosFunction ZerosOfEngine();
+ZerosFunction OrdinaryZeros();
+
+/// Elements of a parameter that one rank of several steps, in the order in which they lie in
+/// memory: it begins at a multiple of offload::kBlock.
+struct OffloadPart {
+  std::int64_t row = 0;  ///< Of OffloadShards.
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+/// What the offload engine keeps for one parameter. The tensors have the parameter's shape and,
+/// where that is dense in memory, its strides; else they are contiguous. Of a part, they have one
+/// dimension. Used by one thread at a time. Everything throws as ThrowOffloadStatus.
 class OffloadParameter {
  public:
   /// `parameter`: float32, bfloat16 or float16, strided, on the CPU. States are zero, the master is
   /// what the parameter is. `state_count` at most 3; with `counts_steps` there is a step of zero.
-  OffloadParameter(at::Tensor parameter, offload::Master master, offload::States states,
-                   int state_count, bool counts_steps);
+  /// With `part` the record is of that part alone, and the parameter must be dense in memory.
+  OffloadParameter(const at::Tensor& parameter, offload::Master master, offload::States states,
+                   int state_count, bool counts_steps, const ZerosFunction& zeros = ZerosOfEngine(),
+                   std::optional<OffloadPart> part = std::nullopt);
 
   /// Whether this is still the record of `parameter`: the same memory, in the process that made it.
   bool Serves(const at::Tensor& parameter, int state_count) const;
@@ -51,12 +69,22 @@ class OffloadParameter {
 
   // For OffloadStep.
 
-  const at::Tensor& parameter() const { return parameter_; }
+  /// All of it, even if the record is of a part.
+  const at::Tensor& parameter() const { return whole_; }
+  const std::optional<OffloadPart>& part() const { return part_; }
+  /// Of a part: where the others of the node find it after a step. Undefined else.
+  const at::Tensor& published() const { return published_; }
+  /// Of a record whose memory was copied from records of parts: what has been written to the
+  /// parameter since counts as it does for `part`, one of these.
+  void FollowAs(const OffloadParameter& part);
+  /// The elements that the record is of.
+  const at::Tensor& stepped() const { return parameter_; }
   offload::Layout LayoutWith(offload::ElementType gradient) const;
-  /// The memory of everything but the gradient. A parameter that is not dense is copied to `copy`
-  /// first, which Stepped writes to it afterwards. The master follows the parameter if anybody else
-  /// has written to that since the last step: each element that is not its master's rounding is
-  /// taken. Writes past autograd (`parameter.data`) are noticed by the first and last 32 elements.
+  /// The memory of everything but the gradient, as offload::StepTensor wants it. A parameter that
+  /// is not dense is copied to `copy` first, which Stepped writes to it afterwards. The master
+  /// follows the parameter if anybody else has written to that since the last step: each element
+  /// that is not its master's rounding is taken. Writes past autograd (`parameter.data`) are
+  /// noticed by the first and last 32 elements.
   offload::TensorOperands Operands(at::Tensor& copy);
   /// After a step: who keeps the parameter for a backward pass must learn that it has changed.
   void Stepped(const at::Tensor& copy);
@@ -68,9 +96,12 @@ class OffloadParameter {
   float* ScalesOf(std::size_t index) const;
   /// Whether the parameter is something else than the master's rounding, by a sample of it.
   bool SampleDiffers() const;
+  void MoveToWhole(offload::TensorOperands& operands) const;
 
-  const at::Tensor parameter_;
-  const void* const memory_;
+  const at::Tensor whole_;
+  const std::optional<OffloadPart> part_;
+  const at::Tensor parameter_;  ///< A view of the part.
+  const void* const memory_;    ///< Of the whole.
   const offload::Master master_kind_;
   const offload::States states_kind_;
   const std::uint64_t generation_;
@@ -78,6 +109,7 @@ class OffloadParameter {
   std::vector<at::Tensor> states_;
   std::vector<at::Tensor> scales_;
   at::Tensor master_;
+  at::Tensor published_;
   at::Tensor step_;
   std::optional<std::uint32_t> version_;  ///< Of the parameter when the master was equal to it.
   at::Tensor imported_master_;            ///< Of a split master, until the next step.

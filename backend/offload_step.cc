@@ -98,7 +98,8 @@ void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
       layout = needed;
     }
     tensor.operands = {};
-    tensor.operands.count = static_cast<std::size_t>(gradient.numel());
+    tensor.operands.count = static_cast<std::size_t>(parameter.stepped().numel());
+    tensor.first = parameter.part() ? static_cast<std::size_t>(parameter.part()->first) : 0;
     at::Tensor ordered = InOrderOf(parameter, gradient);
     tensor.operands.gradient = ordered.const_data_ptr();
     tensors_.push_back(tensor);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -39,6 +40,16 @@ class OffloadStep {
 
   /// Drops all tensors.
   void Clear();
+
+  // For OffloadShards.
+
+  /// What was added, in the order of the calls.
+  std::size_t size() const { return entries_.size(); }
+  const std::shared_ptr<OffloadParameter>& parameter(std::size_t entry) const {
+    return entries_[entry].parameter;
+  }
+  /// Of the last call that had sums.
+  std::span<const offload::BlockSums> blocks() const { return runner_.blocks(); }
 
  private:
   struct Entry {

@@ -1,6 +1,7 @@
 #include "python/bindings/offload.h"
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -8,10 +9,14 @@
 #include <vector>
 
 #include <c10/util/Exception.h>
+#include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
 #include "backend/offload_engine.h"
+#include "backend/offload_node.h"
 #include "backend/offload_parameter.h"
+#include "backend/offload_shards.h"
+#include "backend/offload_stats.h"
 #include "backend/offload_step.h"
 
 namespace tidegate {
@@ -76,14 +81,14 @@ py::object OrNone(const at::Tensor& tensor) {
 void BindParameter(py::module_& module) {
   py::class_<OffloadParameter, std::shared_ptr<OffloadParameter>>(
       module, "OffloadParameter", "What the offload engine keeps for one parameter.")
-      .def(py::init([](at::Tensor parameter, std::string_view master, std::string_view states,
-                       int state_count, bool counts_steps) {
-             return std::make_shared<OffloadParameter>(std::move(parameter), MasterNamed(master),
-                                                       StatesNamed(states), state_count,
-                                                       counts_steps);
+      .def(py::init([](const at::Tensor& parameter, std::string_view master,
+                       std::string_view states, int state_count, bool counts_steps, bool in_arena) {
+             return std::make_shared<OffloadParameter>(
+                 parameter, MasterNamed(master), StatesNamed(states), state_count, counts_steps,
+                 in_arena ? ZerosOfEngine() : OrdinaryZeros());
            }),
            py::arg("parameter"), py::arg("master"), py::arg("states"), py::arg("state_count"),
-           py::arg("counts_steps"))
+           py::arg("counts_steps"), py::arg("in_arena") = true)
       .def_property_readonly("states", &OffloadParameter::states)
       .def_property_readonly("scales", &OffloadParameter::scales)
       .def_property_readonly("master",
@@ -100,10 +105,69 @@ void BindParameter(py::module_& module) {
       .def("export_master", &OffloadParameter::ExportMaster);
 }
 
+/// Lets a signal (Ctrl-C) end a wait.
+Status CheckSignals() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  return {};
+}
+
+void BindNode(py::module_& module) {
+  using std::chrono::milliseconds;
+  constexpr auto kWithoutGil = py::call_guard<py::gil_scoped_release>();
+  py::class_<OffloadNode, std::shared_ptr<OffloadNode>>(
+      module, "OffloadNode", "The memory that the ranks of a node share.")
+      .def_static(
+          "join",
+          [](const std::string& address, int rank, int ranks, milliseconds timeout) {
+            return JoinOffloadNode(address, rank, ranks, timeout, &CheckSignals);
+          },
+          py::arg("address"), py::arg("rank"), py::arg("ranks"), py::arg("timeout"), kWithoutGil,
+          "Map the segment that rank 0 hands out.");
+  py::class_<OffloadNodeHost>(module, "OffloadNodeHost", "Rank 0's end of making an OffloadNode.")
+      .def(py::init<int>(), py::arg("ranks"))
+      .def_property_readonly("address", &OffloadNodeHost::address)
+      .def(
+          "serve",
+          [](OffloadNodeHost& self, milliseconds timeout) {
+            return self.Serve(timeout, &CheckSignals);
+          },
+          py::arg("timeout"), kWithoutGil, "Hand the segment out to all others.");
+  module.def("offload_node_identity", &OffloadNodeIdentity);
+}
+
+void BindShards(py::module_& module) {
+  py::class_<OffloadShards, std::shared_ptr<OffloadShards>>(
+      module, "OffloadShards", "What the ranks of a node show each other of one optimizer.")
+      .def(py::init(&OffloadShards::Make), py::arg("node"))
+      .def("plan", &OffloadShards::Plan, py::arg("cuts"))
+      .def_property_readonly("rows", &OffloadShards::rows)
+      .def(
+          "make_record",
+          [](OffloadShards& self, std::int64_t row, const at::Tensor& parameter,
+             std::string_view master, std::string_view states, int state_count, bool counts_steps) {
+            return self.MakeRecord(row, parameter, MasterNamed(master), StatesNamed(states),
+                                   state_count, counts_steps);
+          },
+          py::arg("row"), py::arg("parameter"), py::arg("master"), py::arg("states"),
+          py::arg("state_count"), py::arg("counts_steps"))
+      .def("card", &OffloadShards::Card)
+      .def("set_cards", &OffloadShards::SetCards, py::arg("cards"))
+      .def("register", &OffloadShards::Register, py::arg("records"))
+      .def("register_step", &OffloadShards::RegisterStep, py::arg("step"))
+      .def("put_sums", &OffloadShards::PutSums, py::arg("step"), py::arg("turn"))
+      .def("total_sums", &OffloadShards::TotalSums, py::arg("step"), py::arg("turn"))
+      .def("publish", &OffloadShards::Publish, py::arg("step"))
+      .def("fetch", &OffloadShards::Fetch, py::arg("step"))
+      .def("gather", &OffloadShards::Gather, py::arg("row"), py::arg("whole"))
+      .def_static("keep_all", &OffloadShards::KeepAll);
+}
+
 }  // namespace
 
 void BindOffload(py::module_& module) {
   BindParameter(module);
+  BindNode(module);
   py::class_<OffloadStep>(module, "OffloadStep", "The steps of one offloaded optimizer.")
       .def(py::init<>())
       .def_static("stale", &OffloadStep::Stale, py::arg("records"), py::arg("parameters"),
@@ -124,6 +188,7 @@ void BindOffload(py::module_& module) {
           py::arg("factor"), py::arg("seed"), py::arg("wants_sums"),
           "Step everything that was added, with each gradient times `factor`.")
       .def("clear", &OffloadStep::Clear, "Drop everything that was added.");
+  BindShards(module);
   module.def("offload_stats_json", &OffloadStatsJson);
 }
 

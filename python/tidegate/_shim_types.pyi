@@ -72,6 +72,7 @@ class OffloadParameter:
         states: str,
         state_count: typing.SupportsInt | typing.SupportsIndex,
         counts_steps: bool,
+        in_arena: bool = True,
     ) -> None: ...
     def export_master(self) -> torch.Tensor: ...
     def export_state(self, index: typing.SupportsInt | typing.SupportsIndex) -> torch.Tensor: ...
@@ -98,6 +99,33 @@ class OffloadParameter:
     def stream(self) -> int: ...
     @stream.setter
     def stream(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
+class OffloadNode:
+    """
+    The memory that the ranks of a node share.
+    """
+    @staticmethod
+    def join(
+        address: str,
+        rank: typing.SupportsInt | typing.SupportsIndex,
+        ranks: typing.SupportsInt | typing.SupportsIndex,
+        timeout: datetime.timedelta,
+    ) -> OffloadNode:
+        """
+        Map the segment that rank 0 hands out.
+        """
+
+class OffloadNodeHost:
+    """
+    Rank 0's end of making an OffloadNode.
+    """
+    def __init__(self, ranks: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    def serve(self, timeout: datetime.timedelta) -> OffloadNode:
+        """
+        Hand the segment out to all others.
+        """
+    @property
+    def address(self) -> str: ...
 
 class OffloadStep:
     """
@@ -151,6 +179,51 @@ class OffloadStep:
         """
         The sum of squares of each gradient times `factor`, float64.
         """
+
+class OffloadShards:
+    """
+    What the ranks of a node show each other of one optimizer.
+    """
+    @staticmethod
+    def keep_all() -> None: ...
+    def __init__(self, node: OffloadNode) -> None: ...
+    def card(self) -> list[int]: ...
+    def fetch(self, step: OffloadStep) -> None: ...
+    def gather(
+        self, row: typing.SupportsInt | typing.SupportsIndex, whole: OffloadParameter
+    ) -> None: ...
+    def make_record(
+        self,
+        row: typing.SupportsInt | typing.SupportsIndex,
+        parameter: torch.Tensor,
+        master: str,
+        states: str,
+        state_count: typing.SupportsInt | typing.SupportsIndex,
+        counts_steps: bool,
+    ) -> OffloadParameter: ...
+    def plan(
+        self,
+        cuts: collections.abc.Sequence[
+            collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
+        ],
+    ) -> None: ...
+    def publish(self, step: OffloadStep) -> None: ...
+    def put_sums(
+        self, step: OffloadStep, turn: typing.SupportsInt | typing.SupportsIndex
+    ) -> None: ...
+    def register(self, records: collections.abc.Sequence[OffloadParameter]) -> None: ...
+    def register_step(self, step: OffloadStep) -> None: ...
+    def set_cards(
+        self,
+        cards: collections.abc.Sequence[
+            collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
+        ],
+    ) -> None: ...
+    def total_sums(
+        self, step: OffloadStep, turn: typing.SupportsInt | typing.SupportsIndex
+    ) -> torch.Tensor: ...
+    @property
+    def rows(self) -> int: ...
 
 class Cluster:
     """
@@ -289,7 +362,10 @@ class NullBackend(torch._C._distributed_c10d.Backend):
 
 _ProcessGroupTidegate = ProcessGroupTidegate
 _OffloadParameter = OffloadParameter
+_OffloadNode = OffloadNode
+_OffloadNodeHost = OffloadNodeHost
 _OffloadStep = OffloadStep
+_OffloadShards = OffloadShards
 _Cluster = Cluster
 _NullBackend = NullBackend
 
@@ -327,6 +403,7 @@ class Shim(typing.Protocol):
         """
         What this process may use, as the backend sees it: usable_cpus, cpu_quota (processors, None: no limit), available_memory and memory_limit (bytes, None: no limit), numa_nodes, host_name. `root` replaces / for tests.
         """
+    def offload_node_identity(self) -> str: ...
     def offload_stats_json(self) -> str: ...
     def parse_bytes(self, text: str) -> int:
         """
@@ -352,6 +429,9 @@ class Shim(typing.Protocol):
     torch_version: str
     ProcessGroupTidegate: type[_ProcessGroupTidegate]
     OffloadParameter: type[_OffloadParameter]
+    OffloadNode: type[_OffloadNode]
+    OffloadNodeHost: type[_OffloadNodeHost]
     OffloadStep: type[_OffloadStep]
+    OffloadShards: type[_OffloadShards]
     Cluster: type[_Cluster]
     NullBackend: type[_NullBackend]
