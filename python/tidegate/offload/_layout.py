@@ -45,6 +45,13 @@ class Layout:
             raise TypeError(f"master='split' is for bfloat16 parameters; got {parameter.dtype}")
         return "fp32" if self.master == "auto" else self.master
 
+    def cost_of(self, parameter: torch.Tensor, state_count: int) -> int:
+        """What an element of it keeps in memory, in 64ths of a byte: all but the gradient."""
+        master = {"none": 0, "fp32": 256, "split": 128}[self.master_of(parameter)]
+        state = {"fp32": 256, "bf16": 128, "8bit": 65}[self.states]
+        size: int = parameter.element_size()
+        return 64 * size + master + state_count * state
+
     @property
     def state_dtype(self) -> torch.dtype:
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "8bit": torch.uint8}[self.states]

@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from tidegate.offload import _norm
 from tidegate.offload._layout import Layout
 from tidegate.offload._locals import gradient_of, is_flattened, local_of
+from tidegate.offload._shards import Shards, check_parameter
 from tidegate.offload._state import ParameterState, check_saved, make_state, plain
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Offloaded(Optimizer):
     _stateless: dict[torch.Tensor, OffloadParameter]
     #: Of each parameter among all, made when it is first asked for.
     _places: dict[torch.Tensor, int]
+    #: With ``shard_over=``.
+    _shards: Shards | None = None
 
     def __init__(
         self,
@@ -42,13 +45,31 @@ class Offloaded(Optimizer):
         max_grad_norm: float | None = None,
         norm_group: ProcessGroup | None = None,
         seed: int = 0,
+        shard_over: ProcessGroup | None = None,
         **keywords: Any,
     ) -> None:
         if keywords.get("differentiable"):
             raise ValueError("an offloaded step is not differentiable")
         layout = Layout(master, states)
         super().__init__(*arguments, **keywords)
-        self._take_over(layout, max_grad_norm, norm_group, seed)
+        if shard_over is None:
+            self._take_over(layout, max_grad_norm, norm_group, seed)
+            return
+        if norm_group is not None:
+            raise ValueError(
+                "norm_group= is for gradients of which every rank has a part; with shard_over= each"
+                " has all of them, and they count once: leave norm_group out"
+            )
+        for _, parameter in self._all_parameters():
+            check_parameter(parameter)
+        shards = Shards(shard_over)
+
+        def take_over() -> None:
+            self._shards = shards
+            shards.before_loading()
+            self._take_over(layout, max_grad_norm, None, seed)
+
+        shards.load(take_over, self._records)
 
     def _take_over(
         self,
@@ -115,10 +136,14 @@ class Offloaded(Optimizer):
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _step_once(self) -> None:
         found_inf = getattr(self, "found_inf", None)
-        if found_inf is not None and float(found_inf) != 0:
-            return
+        skip = found_inf is not None and float(found_inf) != 0
         scale = getattr(self, "grad_scale", None)
         factor = 1.0 if scale is None else 1.0 / float(scale)
+        if self._shards is not None:
+            self._step_part(self._shards, skip, factor)
+            return
+        if skip:
+            return
         step = self._step_of_engine()
         try:
             stepped = self._collect(step)
@@ -127,15 +152,70 @@ class Offloaded(Optimizer):
             clips = self.max_grad_norm is not None and math.isfinite(self.max_grad_norm)
             if clips:
                 norm = _norm.total_norm(stepped, step.sums(factor), self._norm_group)
-                # In this order a norm that is NaN makes all parameters NaN, as with torch.
-                factor *= min(self.max_grad_norm / (norm + 1e-6), 1.0)  # type: ignore[operator]
-                self.grad_norm = norm
+                factor *= self._clip_factor(norm)
             wants_sums = self.max_grad_norm is not None and not clips
             sums = step.run(factor, self._seed, wants_sums)
             if wants_sums:
                 self.grad_norm = _norm.total_norm(stepped, sums, self._norm_group)
         finally:
             step.clear()  # Gradients belong to the caller, who may want their memory back.
+
+    def _clip_factor(self, norm: float) -> float:
+        assert self.max_grad_norm is not None
+        self.grad_norm = norm
+        # In this order a norm that is NaN makes all parameters NaN, as with torch.
+        return min(self.max_grad_norm / (norm + 1e-6), 1.0)
+
+    def _step_part(self, shards: Shards, skip: bool, factor: float) -> None:
+        """As _step_once, together with the other ranks of ``shard_over``."""
+        step = self._step_of_engine()
+        clips = self.max_grad_norm is not None and math.isfinite(self.max_grad_norm)
+        wants_sums = self.max_grad_norm is not None and not clips
+        stepped: list[torch.Tensor] = []
+
+        def prepare() -> dict[str, object]:
+            stepped.extend(self._collect(step))
+            groups = [(self._rule(group), self._settings(group)) for group in self.param_groups]
+            return {
+                "gradients (some have one that others lack)": [
+                    parameter.grad is not None for _, parameter in self._all_parameters()
+                ],
+                "settings of a parameter group": groups,
+                "scale of the gradients": factor,
+                "max_grad_norm or seed": (self.max_grad_norm, self._seed),
+            }
+
+        try:
+            if not shards.prepare_step(step, prepare, skip, factor if clips else None):
+                return
+            if clips:
+                norm = _norm.total_norm(stepped, shards.total_sums(step), None)
+                factor *= self._clip_factor(norm)
+            shards.run_step(step, lambda: step.run(factor, self._seed, wants_sums), wants_sums)
+            if wants_sums:
+                self.grad_norm = _norm.total_norm(stepped, shards.total_sums(step), None)
+            shards.end_step()
+        finally:
+            step.clear()
+
+    def _plan(self, shards: Shards) -> None:
+        """Share out the parameters that are trained and new."""
+        new = [
+            (parameter, self._layout.cost_of(parameter, len(self._state_names(group))))
+            for group, parameter in self._all_parameters()
+            if (parameter.requires_grad or parameter.grad is not None)
+            and not shards.knows(parameter)
+        ]
+        shards.plan([parameter for parameter, _ in new], [cost for _, cost in new])
+
+    def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
+        """What the engine is told of a parameter group."""
+        common = {
+            "lr": float(group["lr"]),
+            "weight_decay": float(group.get("weight_decay", 0.0)),
+            "maximize": bool(group.get("maximize", False)),
+        }
+        return common | self._hyperparameters(group)
 
     def _check_norm_group(self) -> None:
         if self._norm_group is None and self._has_flattened():
@@ -168,15 +248,7 @@ class Offloaded(Optimizer):
                 records[place] = self._adopt(
                     parameters[place], group, names, self.state.get(parameters[place]) or {}
                 )
-            step.add(
-                self._rule(group),
-                records,
-                gradients,
-                lr=float(group["lr"]),
-                weight_decay=float(group.get("weight_decay", 0.0)),
-                maximize=bool(group.get("maximize", False)),
-                **self._hyperparameters(group),
-            )
+            step.add(self._rule(group), records, gradients, **self._settings(group))
             stepped += parameters
         return stepped
 
@@ -197,7 +269,12 @@ class Offloaded(Optimizer):
         saved: Mapping[str, Any],
     ) -> OffloadParameter:
         """Make the parameter's state anew in the engine's memory, with the values of ``saved``."""
-        state = make_state(
+        make: Callable[..., ParameterState] = make_state
+        if self._shards is not None:
+            if not self._shards.knows(parameter):
+                self._plan(self._shards)
+            make = self._shards.make_state
+        state = make(
             parameter, names, self._counts_steps, self._layout, saved, self._initial(group)
         )
         record = state.record
@@ -244,7 +321,9 @@ class Offloaded(Optimizer):
         """As torch's, in the layout of torch's optimizers whatever the layout in memory.
 
         States are float32 and under torch's names, with ``master_param`` beside them where there
-        is one, and load into the optimizer of torch's that this one is named after.
+        is one, and load into the optimizer of torch's that this one is named after. With
+        ``shard_over=`` it is the states of all ranks, on each that asks and without the others'
+        help, but an optimizer must not be dropped on a rank while another reads.
         """
 
         def export(_: Optimizer, result: dict[str, Any]) -> None:
@@ -254,7 +333,7 @@ class Offloaded(Optimizer):
                 for key, state in result["state"].items():
                     if isinstance(state, ParameterState):
                         names = self._state_names(groups[key])
-                        result["state"][key] = plain(parameters[key], names, state)
+                        result["state"][key] = self._exported(parameters[key], names, state)
 
         # First of all hooks: the user's see what is returned.
         hook = self.register_state_dict_post_hook(export, prepend=True)
@@ -264,12 +343,30 @@ class Offloaded(Optimizer):
             hook.remove()
         return result
 
+    def _exported(
+        self, parameter: torch.Tensor, names: tuple[str, ...], state: ParameterState
+    ) -> Any:
+        if self._shards is None:
+            return plain(parameter, names, state)
+        return self._shards.whole_state(parameter, names, self._layout, state)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; takes dictionaries of torch's optimizers and of any layout of this one's.
 
         States keep their precision whatever the parameter's dtype. ValueError if a shape does not
-        fit, before anything has changed.
+        fit, before anything has changed. With ``shard_over=`` all ranks must call it, each with the
+        states of all, of which it takes its part.
         """
+        if self._shards is None:
+            self._load(state_dict)
+        else:
+            self._shards.load(lambda: self._load(state_dict), self._records)
+
+    def _records(self) -> list[OffloadParameter]:
+        records = (getattr(state, "record", None) for state in self.state.values())
+        return [record for record in records if record is not None]
+
+    def _load(self, state_dict: dict[str, Any]) -> None:
         states: dict[Any, Any] = {}
 
         def keep_states(_: Optimizer, loaded: dict[str, Any]) -> dict[str, Any]:
@@ -287,12 +384,19 @@ class Offloaded(Optimizer):
             del self._loading
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if self._shards is not None:
+            self._shards.before_loading()
         super().__setstate__(state)
         self.state.update(getattr(self, "_loading", {}))
         self.__dict__.setdefault("_norm_group", None)
         self._adopt_states()
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._shards is not None:
+            raise TypeError(
+                "an optimizer with shard_over= has a part of its states only and can be neither"
+                " pickled nor copied; save its state_dict()"
+            )
         return {**super().__getstate__(), **{name: getattr(self, name) for name in _KEPT}}
 
     def _checked_states(self, loaded: dict[str, Any]) -> dict[Any, Any]:

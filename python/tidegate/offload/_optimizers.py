@@ -50,6 +50,10 @@ class AdamW(_AdamFamily, torch.optim.AdamW):
       in the step and without a write to them; ``grad_norm`` is the norm of the last step. Shards
       of DTensors count once; the norm of parameters that are sharded otherwise (FSDP1) is taken
       over ``norm_group``. ``inf`` clips nothing and has the norm for free.
+    - ``shard_over``: a process group on one node whose ranks have the same parameters and
+      gradients. Each keeps and steps a part, and has the rest from the others through shared
+      memory. Construction, ``step`` and ``load_state_dict`` are then calls of all ranks; an error
+      of one is RuntimeError on the others, and no rank has changed.
     - ``seed`` of the stochastic rounding, which depends on nothing but it, the parameter's place
       among the parameters, the step and the place of the element.
 
@@ -121,6 +125,7 @@ class Lion(Offloaded, Optimizer):
         max_grad_norm: float | None = None,
         norm_group: ProcessGroup | None = None,
         seed: int = 0,
+        shard_over: ProcessGroup | None = None,
     ) -> None:
         if not lr >= 0.0:
             raise ValueError(f"Invalid learning rate: {lr}")
@@ -137,6 +142,7 @@ class Lion(Offloaded, Optimizer):
             max_grad_norm=max_grad_norm,
             norm_group=norm_group,
             seed=seed,
+            shard_over=shard_over,
         )
 
     def _rule(self, group: dict[str, Any]) -> str:

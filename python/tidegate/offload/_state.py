@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,25 +68,28 @@ def make_state(
     layout: Layout,
     saved: Mapping[str, Any],
     initial: float = 0.0,
+    make_record: Callable[[str], OffloadParameter] | None = None,
 ) -> ParameterState:
     """State of ``parameter`` in the engine's memory, with the values of ``saved`` where it has any.
 
     ``saved`` may hold float32, 16-bit or this layout's own representation of each of ``names``;
     what it lacks is ``initial`` (the master: the parameter's own value). ValueError if a shape in
-    it is not the parameter's; nothing of ``saved`` is kept.
+    it is not the parameter's; nothing of ``saved`` is kept. ``make_record`` makes the engine's
+    record for a kind of master, where that is not simply one of ``parameter``.
     """
     from tidegate import _backend
 
     local = local_of(parameter)
     check_saved(parameter, names, saved)
     master = layout.master_of(local)
-    record = _backend.load_shim().OffloadParameter(
-        local, master, layout.states, len(names), counts_steps
-    )
-    entries: dict[str, Any] = {}
+    if make_record is not None:
+        record = make_record(master)
+    else:
+        record = _backend.load_shim().OffloadParameter(
+            local, master, layout.states, len(names), counts_steps
+        )
     if record.step is not None:
         record.step.fill_(float(saved.get("step", 0.0)))
-        entries["step"] = record.step
     for index, name in enumerate(names):
         value = saved.get(name)
         if value is None:
@@ -96,9 +99,6 @@ def make_state(
             record.scales[index].copy_(saved[scale_key(name)])
         else:
             record.import_state(index, local_of(value))
-        entries[name] = like(parameter, record.states[index])
-        if record.scales:
-            entries[scale_key(name)] = record.scales[index]
     record.fresh = not any(saved.get(name) is not None for name in names)
     if master != "none":
         value = saved.get(MASTER)
@@ -106,11 +106,24 @@ def make_state(
             record.import_master(local_of(value))
         elif REMAINDER in saved:
             record.master.copy_(local_of(saved[REMAINDER]))
-        if master == "fp32":
-            entries[MASTER] = like(parameter, record.master)
-        else:
-            entries[REMAINDER] = like(parameter, record.master)
-    return ParameterState(entries, record)
+    return ParameterState(entries_of(parameter, names, record), record)
+
+
+def entries_of(
+    parameter: torch.Tensor, names: tuple[str, ...], record: OffloadParameter
+) -> dict[str, Any]:
+    """What the state of ``parameter`` consists of; its tensors are the record's."""
+    entries: dict[str, Any] = {}
+    if record.step is not None:
+        entries["step"] = record.step
+    for index, name in enumerate(names):
+        entries[name] = like(parameter, record.states[index])
+        if record.scales:
+            entries[scale_key(name)] = record.scales[index]
+    if record.master is not None:
+        kind = MASTER if record.master.dtype == torch.float32 else REMAINDER
+        entries[kind] = like(parameter, record.master)
+    return entries
 
 
 def check_saved(parameter: torch.Tensor, names: Iterable[str], saved: Mapping[str, Any]) -> None:
