@@ -16,6 +16,7 @@ nlohmann::json ToJson(const offload::ArenaStats& stats) {
   return {{"blocks", stats.blocks},
           {"requested_bytes", stats.requested_bytes},
           {"committed_bytes", stats.committed_bytes},
+          {"huge_bytes", stats.huge_bytes},
           {"requested_high_water", stats.requested_high_water},
           {"committed_high_water", stats.committed_high_water},
           {"torch_pinned_bytes", stats.torch_pinned_bytes},
@@ -23,7 +24,8 @@ nlohmann::json ToJson(const offload::ArenaStats& stats) {
           {"pages_reason", stats.pages_reason},
           {"pinning", PinKindName(stats.pinning)},
           {"pinned_bytes", stats.pinned_bytes},
-          {"pinning_problem", stats.pinning_problem}};
+          {"pinning_problem", stats.pinning_problem},
+          {"placement_problem", stats.placement_problem}};
 }
 
 /// The number by which all ranks, and /proc/self/maps, know the file.
