@@ -36,7 +36,8 @@ struct Block8Code {
   /// The nearest code. REQUIRES: 0 <= y <= 1 + 2^-22.
   static std::uint32_t Encode(float y) {
     const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(y) >> 23);  // 127: of 1.
-    const int n = std::clamp((126 - exponent) >> 2, 0, kBits - 1);
+    const int n =
+        std::min((126 - exponent) >> 2, kBits - 1);  // -1 of 1, which encodes rightly, too.
     const float power = std::ldexp(1.0f, kBits - 1 - n);
     const float scaled = y * std::ldexp(1.0f, 3 * n + kBits - 1);
     const float code = std::fma(scaled, kSlope, std::fma(power, kFirst, -1.0f));
@@ -78,9 +79,9 @@ inline std::uint8_t EncodeSigned8(float value, Block8Factors factors) {
 
 /// exp_avg_sq. More than zero never becomes zero, which would divide the next step by eps.
 inline std::uint8_t EncodeUnsigned8(float value, Block8Factors factors) {
-  if (factors.second == 0) return 0;
+  if (factors.second == 0 || !(value > 0)) return 0;
   const std::uint32_t code = Block8Code<8>::Encode(value * factors.first * factors.second);
-  return static_cast<std::uint8_t>(std::max<std::uint32_t>(code, value > 0 ? 1 : 0));
+  return static_cast<std::uint8_t>(std::max(code, 1u));
 }
 
 inline float DecodeSigned8(std::uint8_t code, float scale) {

@@ -42,9 +42,9 @@ struct BFloat16States {
   explicit BFloat16States(const TensorOperands& operands)
       : exp_avg(static_cast<std::uint16_t*>(operands.states[0])),
         exp_avg_sq(static_cast<std::uint16_t*>(operands.states[1])) {}
-  HWY_INLINE void Prefetch(std::size_t at) const {
-    PrefetchAhead(exp_avg, at);
-    PrefetchAhead(exp_avg_sq, at);
+  HWY_INLINE void Prefetch(std::size_t at, std::size_t ahead) const {
+    PrefetchAhead(exp_avg, at, ahead);
+    PrefetchAhead(exp_avg_sq, at, ahead);
   }
   HWY_INLINE void Begin(std::size_t stretch, std::uint64_t seed, Context& context) const {
     context.key = KeyOfBlock(seed, stretch / kBlock);
@@ -107,15 +107,16 @@ struct Block8Lanes {
   static HWY_INLINE Bits Encode(Floats y) {
     const auto exponent = hn::BitCast(DSigned(), hn::ShiftRight<23>(AsBits(y)));
     const auto raw = hn::ShiftRight<2>(hn::Sub(hn::Set(DSigned(), 126), exponent));
-    const auto n = hn::Min(hn::Max(raw, hn::Zero(DSigned())), hn::Set(DSigned(), kBits - 1));
-    const auto power = hn::ShiftLeft<23>(hn::Sub(hn::Set(DSigned(), 127 + kBits - 1), n));
-    const auto scale =
-        hn::ShiftLeft<23>(hn::Add(hn::Set(DSigned(), 127 + kBits - 1), hn::Add(hn::Add(n, n), n)));
+    const auto n = hn::Min(raw, hn::Set(DSigned(), kBits - 1));
+    const auto bias = hn::Set(DSigned(), 127 + kBits - 1);
+    const auto power = hn::ShiftLeft<23>(hn::Sub(bias, n));
+    const auto scale = hn::ShiftLeft<23>(hn::Add(hn::Add(bias, n), hn::Add(n, n)));
     const Floats scaled = hn::Mul(y, hn::BitCast(DFloats(), scale));
     const Floats first = hn::MulAdd(hn::BitCast(DFloats(), power),
                                     EveryFloat(Block8Code<kBits>::kFirst), EveryFloat(-1));
     const Floats code = hn::MulAdd(scaled, EveryFloat(Block8Code<kBits>::kSlope), first);
-    return hn::BitCast(DBits(), hn::NearestInt(code));
+    // One unit in the last place of 2^23 is 1: the addition rounds, to even, as the reference does.
+    return hn::And(AsBits(hn::Add(code, EveryFloat(0x1p23f))), Every(0xff));
   }
 };
 
@@ -135,8 +136,8 @@ struct Block8States {
       scales[i] = operands.scales[i];
     }
   }
-  HWY_INLINE void Prefetch(std::size_t at) const {
-    for (int i = 0; i < kCount; ++i) PrefetchAhead(codes[i], at);
+  HWY_INLINE void Prefetch(std::size_t at, std::size_t ahead) const {
+    for (int i = 0; i < kCount; ++i) PrefetchAhead(codes[i], at, ahead);
   }
   HWY_INLINE void Begin(std::size_t stretch, std::uint64_t, Context& context) const {
     for (int i = 0; i < kCount; ++i) context.scales[i] = scales[i][stretch / kScaleBlock];
@@ -159,57 +160,71 @@ struct Block8States {
       Float32Elements::Store(from[state], context.values[state] + index % kScaleBlock);
   }
   void End(std::size_t stretch, std::size_t count, const Context& context) const {
-    EncodeStretch<false>(stretch, count, context);
-    EncodeStretch<true>(stretch, count, context);
+    // The values behind the last one are those of StepAtTail(), which are zero.
+    Bits greatest[kCount] = {hn::Zero(DBits()), hn::Zero(DBits())};
+    for (std::size_t at = 0; at < count; at += kLanes)
+      for (int i = 0; i < kCount; ++i) {
+        const Floats magnitude = hn::Abs(hn::Load(DFloats(), context.values[i] + at));
+        greatest[i] = hn::Max(greatest[i], AsBits(magnitude));
+      }
+    Block8Factors factors[kCount];
+    for (int i = 0; i < kCount; ++i) {
+      const float scale = Block8Scale(hn::GetLane(hn::MaxOfLanes(DBits(), greatest[i])));
+      scales[i][stretch / kScaleBlock] = scale;
+      factors[i] = Block8FactorsOf(scale);
+    }
+    const Encoder encoder(factors);
+    const std::size_t whole = count - count % kLanes;
+    for (std::size_t at = 0; at < whole; at += kLanes) {
+      hn::StoreU(encoder.Signed(context.values[0] + at), DCodes(), codes[0] + stretch + at);
+      hn::StoreU(encoder.Unsigned(context.values[1] + at), DCodes(), codes[1] + stretch + at);
+    }
+    if (whole != count) {
+      std::uint8_t last[kCount][kLanes];
+      hn::StoreU(encoder.Signed(context.values[0] + whole), DCodes(), last[0]);
+      hn::StoreU(encoder.Unsigned(context.values[1] + whole), DCodes(), last[1]);
+      for (int i = 0; i < kCount; ++i)
+        std::memcpy(codes[i] + stretch + whole, last[i], count - whole);
+    }
   }
 
  private:
   using DCodes = hn::Rebind<std::uint8_t, DFloats>;
+  using Codes = hn::Vec<DCodes>;
 
-  template <bool kSquares>
-  void EncodeStretch(std::size_t stretch, std::size_t count, const Context& context) const {
-    constexpr int kState = kSquares ? 1 : 0;
-    const float* const values = context.values[kState];
-    const std::size_t whole = count - count % kLanes;
-    Bits greatest = hn::Zero(DBits());
-    for (std::size_t at = 0; at < whole; at += kLanes)
-      greatest = hn::Max(greatest, AsBits(hn::Abs(hn::Load(DFloats(), values + at))));
-    if (whole != count) {
-      // The rest of the group are zeros, which StepAtTail() made of zeros.
-      greatest = hn::Max(greatest, AsBits(hn::Abs(hn::Load(DFloats(), values + whole))));
-    }
-    const float scale = Block8Scale(hn::GetLane(hn::MaxOfLanes(DBits(), greatest)));
-    const Block8Factors factors = Block8FactorsOf(scale);
-    scales[kState][stretch / kScaleBlock] = scale;
-    std::uint8_t* const to = codes[kState] + stretch;
-    if (factors.second == 0) {
-      std::memset(to, 0, count);
-      return;
-    }
-    const Floats first = EveryFloat(factors.first);
-    const Floats second = EveryFloat(factors.second);
-    const auto encode = [&](std::size_t at) HWY_ATTR {
-      const Floats value = hn::Load(DFloats(), values + at);
-      const Bits sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(AsBits(value)));
-      Bits code;
-      if constexpr (kSquares) {
-        code = Block8Lanes<8>::Encode(hn::Mul(hn::Mul(value, first), second));
-        const auto positive = hn::Gt(value, hn::Zero(DFloats()));
-        const Bits least = AsBits(hn::IfThenElseZero(positive, AsFloats(Every(1))));
-        code = hn::Max(code, least);
-      } else {
-        code =
-            hn::Or(Block8Lanes<7>::Encode(hn::Mul(hn::Mul(hn::Abs(value), first), second)), sign);
+  /// EncodeSigned8() and EncodeUnsigned8().
+  class Encoder {
+   public:
+    explicit Encoder(const Block8Factors (&factors)[kCount]) {
+      for (int i = 0; i < kCount; ++i) {
+        first_[i] = EveryFloat(factors[i].first);
+        second_[i] = EveryFloat(factors[i].second);
+        used_[i] = Every(factors[i].second != 0 ? 0xff : 0);
       }
-      return hn::DemoteTo(DCodes(), hn::BitCast(DSigned(), code));
-    };
-    for (std::size_t at = 0; at < whole; at += kLanes) hn::StoreU(encode(at), DCodes(), to + at);
-    if (whole != count) {
-      std::uint8_t last[kLanes];
-      hn::StoreU(encode(whole), DCodes(), last);
-      std::memcpy(to + whole, last, count - whole);
     }
-  }
+    HWY_INLINE Codes Signed(const float* from) const {
+      const Floats value = hn::Load(DFloats(), from);
+      const Bits sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(AsBits(value)));
+      const Floats y = hn::Mul(hn::Mul(hn::Abs(value), first_[0]), second_[0]);
+      return Narrow(hn::And(hn::Or(Block8Lanes<7>::Encode(y), sign), used_[0]));
+    }
+    HWY_INLINE Codes Unsigned(const float* from) const {
+      const Floats value = hn::Load(DFloats(), from);
+      const Floats y = hn::Mul(hn::Mul(value, first_[1]), second_[1]);
+      const auto positive = hn::Gt(value, hn::Zero(DFloats()));
+      const Bits least = AsBits(hn::IfThenElseZero(positive, AsFloats(Every(1))));
+      return Narrow(hn::And(hn::Max(Block8Lanes<8>::Encode(y), least), used_[1]));
+    }
+
+   private:
+    static HWY_INLINE Codes Narrow(Bits code) {
+      return hn::DemoteTo(DCodes(), hn::BitCast(DSigned(), code));
+    }
+
+    Floats first_[kCount];
+    Floats second_[kCount];
+    Bits used_[kCount];  // All codes of a scale of zero or NaN are zero.
+  };
 
   std::uint8_t* codes[kCount];
   float* scales[kCount];

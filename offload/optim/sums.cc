@@ -35,7 +35,7 @@ void SumSquares(const void* gradient, std::size_t first, std::size_t count, floa
     const std::size_t whole_end = block_end - (block_end - block) % kGroup;
     Sums sums;
     for (std::size_t at = block; at < whole_end; at += kGroup) {
-      PrefetchAhead(from, at);
+      PrefetchAhead(from, at, AheadBytes(2));
       add(from + at, kGroup, sums);
     }
     if (whole_end != block_end) {

@@ -108,6 +108,7 @@ class Updater {
   using GradientStorage = typename Gradient::Storage;
   using ParameterStorage = typename Parameter::Storage;
   static constexpr int kStates = States::kCount;
+  static constexpr std::size_t kAhead = AheadBytes(2 + kStates);
 
   Updater(const TensorOperands& operands, const Coefficients& c)
       : gradient_(static_cast<const GradientStorage*>(operands.gradient)),
@@ -121,9 +122,9 @@ class Updater {
   template <bool kPartial>
   HWY_INLINE void StepAt(std::size_t at, std::size_t index, std::size_t count,
                          typename States::Context& context, Sums& sums) const {
-    PrefetchAhead(gradient_, at);
-    parameter_.Prefetch(at);
-    states_.Prefetch(at);
+    PrefetchAhead(gradient_, at, kAhead);
+    parameter_.Prefetch(at, kAhead);
+    states_.Prefetch(at, kAhead);
     Floats gradient[kVectors];
     Floats parameter[kVectors];
     Floats states[kStates + 1][kVectors];
