@@ -140,6 +140,11 @@ bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) cons
          states_.size() == static_cast<std::size_t>(state_count) && generation_ == ForkGeneration();
 }
 
+void OffloadParameter::BelongTo(const at::Tensor& dtensor) {
+  dtensor_ = dtensor.detach();
+  version_ = Version();
+}
+
 void OffloadParameter::FillState(int index, double value) {
   const auto at = static_cast<std::size_t>(index);
   if (plain_states()) {
@@ -209,7 +214,11 @@ offload::Layout OffloadParameter::LayoutWith(ElementType gradient) const {
 
 std::optional<std::uint32_t> OffloadParameter::Version() const {
   if (parameter_.is_inference()) return std::nullopt;
-  return parameter_._version();
+  auto version = static_cast<std::uint32_t>(parameter_._version());
+  // Operations on a DTensor leave that of its shard alone. Both only grow.
+  if (dtensor_.defined() && !dtensor_.is_inference())
+    version += static_cast<std::uint32_t>(dtensor_._version());
+  return version;
 }
 
 bool OffloadParameter::SampleDiffers() const {
@@ -286,6 +295,8 @@ void OffloadParameter::Stepped(const at::Tensor& copy) {
   } else if (!parameter_.is_inference()) {
     parameter_.unsafeGetTensorImpl()->bump_version();
   }
+  if (dtensor_.defined() && !dtensor_.is_inference())
+    dtensor_.unsafeGetTensorImpl()->bump_version();
   version_ = Version();
   fresh = false;
 }

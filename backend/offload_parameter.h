@@ -52,6 +52,10 @@ class OffloadParameter {
   /// Whether states are in the layout of torch's optimizers, float32.
   bool plain_states() const { return states_kind_ == offload::States::kFloat32; }
 
+  /// The parameter is the shard of `dtensor`, which is what operations change the version of and
+  /// what autograd keeps. Called before anything else.
+  void BelongTo(const at::Tensor& dtensor);
+
   void FillState(int index, double value);
   /// From a tensor of the parameter's shape and any floating-point dtype.
   void ImportState(int index, const at::Tensor& values);
@@ -99,6 +103,7 @@ class OffloadParameter {
   void MoveToWhole(offload::TensorOperands& operands) const;
 
   const at::Tensor whole_;
+  at::Tensor dtensor_;  ///< Without its gradient; undefined if `whole_` is no shard of one.
   const std::optional<OffloadPart> part_;
   const at::Tensor parameter_;  ///< A view of the part.
   const void* const memory_;    ///< Of the whole.

@@ -98,6 +98,7 @@ void BindParameter(py::module_& module) {
       .def_property_readonly("plain_states", &OffloadParameter::plain_states)
       .def_readwrite("fresh", &OffloadParameter::fresh)
       .def_readwrite("stream", &OffloadParameter::stream)
+      .def("belong_to", &OffloadParameter::BelongTo, py::arg("dtensor"))
       .def("fill_state", &OffloadParameter::FillState, py::arg("index"), py::arg("value"))
       .def("import_state", &OffloadParameter::ImportState, py::arg("index"), py::arg("values"))
       .def("import_master", &OffloadParameter::ImportMaster, py::arg("values"))

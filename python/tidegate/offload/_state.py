@@ -88,6 +88,8 @@ def make_state(
         record = _backend.load_shim().OffloadParameter(
             local, master, layout.states, len(names), counts_steps
         )
+        if local is not parameter:
+            record.belong_to(parameter)
     if record.step is not None:
         record.step.fill_(float(saved.get("step", 0.0)))
     for index, name in enumerate(names):

@@ -231,6 +231,27 @@ def _masters(context: RankContext) -> Outcome:
     return compare(local_parameters(model), wanted, meter.used)
 
 
+def _written(context: RankContext) -> Outcome:
+    """A few elements in the middle of a shard that somebody writes stay what they are."""
+    mesh = init_device_mesh("cpu", (context.world_size,))
+    generator = torch.Generator().manual_seed(3)
+    full = torch.randn(40, 13, generator=generator).bfloat16()
+    value = nn.Parameter(distribute_tensor(full, mesh, [Shard(0)]))
+    optimizer = offload.AdamW([value], lr=0.0)
+    with Meter() as meter:
+        for row in (None, 7, 29):
+            version = value._version
+            if row is not None:
+                full[row] = 0
+                with torch.no_grad():
+                    value.copy_(distribute_tensor(full, mesh, [Shard(0)]))
+            value.grad = torch.ones_like(value)
+            optimizer.step()
+            assert value._version > version + (row is not None)
+        found = {"value": value.detach().full_tensor()}
+    return compare(found, {"value": full}, meter.used)
+
+
 # --- DTensors ------------------------------------------------------------------------------------
 
 
@@ -429,6 +450,15 @@ ROWS = (
             tolerance=0.0,
         )
         for n in (2, 3, 4)
+    ),
+    Row(
+        "offload_written",
+        2,
+        _written,
+        "offload.AdamW: masters follow a few elements of a bf16 DTensor that are written",
+        {},
+        some=frozenset({"all_gather", "scatter"}),
+        tolerance=0.0,
     ),
     Row(
         "offload_fsdp1_busy",
