@@ -1,6 +1,9 @@
 #include "offload/optim/update.h"
 
 #include <gtest/gtest.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <bit>
 #include <cmath>
@@ -136,6 +139,30 @@ TEST_P(UpdateTest, AFactorThatIsNotFiniteDoesWhatItDoesInTheReference) {
       ExpectTheReference(GetParam(), h, layout, 21, Values::kOrdinary, 0, 3, factor);
   });
 }
+
+#if defined(__x86_64__)
+TEST_P(UpdateTest, ACallerThatFlushesSubnormalsGetsTheSameBits) {
+  constexpr unsigned kFlushToZeroAndDenormalsAreZero = 0x8040;
+  ForEach([](const Hyperparameters& h, const Layout& layout) {
+    const Coefficients c = CoefficientsOf(h, 3, 1e-3, 5);
+    const Tensors before(h, layout, 1003, Values::kSpecial, 0, 4);
+    Tensors expected = before;
+    Tensors found = before;
+    Tensors by_reference = before;
+    const UpdateFunction update = FindUpdateFor(GetParam(), h, layout);
+    update(expected.operands(), 0, 1003, c, nullptr);
+    const unsigned kept = _mm_getcsr();
+    _mm_setcsr(kept | kFlushToZeroAndDenormalsAreZero);
+    update(found.operands(), 0, 1003, c, nullptr);
+    const unsigned after = _mm_getcsr();
+    FindReferenceUpdate(h, layout)(by_reference.operands(), 0, 1003, c, nullptr);
+    _mm_setcsr(kept);
+    EXPECT_EQ(after, kept | kFlushToZeroAndDenormalsAreZero) << "and keeps its choice";
+    ASSERT_EQ(found.Difference(expected), "") << Case(h, layout, 1003);
+    ASSERT_EQ(by_reference.Difference(expected), "") << Case(h, layout, 1003);
+  });
+}
+#endif
 
 TEST_P(UpdateTest, ATensorInPiecesGivesTheBitsOfTheWhole) {
   ForEach([](const Hyperparameters& h, const Layout& layout) {
