@@ -58,12 +58,13 @@ from tests.support.workers import RankContext
 OURS, TORCHS = "ours", "torchs"
 _FAMILIES = {OURS: offload, TORCHS: torch.optim}
 WAYS = ((OURS, OURS), (OURS, TORCHS), (TORCHS, OURS))
-STATES = ("exp_avg", "exp_avg_sq")
 BF16 = torch.bfloat16
 
 
-def _adamw(family: str, model: nn.Module) -> Optimizer:
-    optimizer: Optimizer = _FAMILIES[family].AdamW(model.parameters(), lr=RATE / 10)
+def _adamw(family: str, model: nn.Module, **layout: str) -> Optimizer:
+    """`layout`: keywords that only the offloaded one has."""
+    keywords = layout if family == OURS else {}
+    optimizer: Optimizer = _FAMILIES[family].AdamW(model.parameters(), lr=RATE / 10, **keywords)
     return optimizer
 
 
@@ -87,12 +88,13 @@ def _sharded(context: RankContext, dtype: torch.dtype, other: bool = False) -> n
 
 
 def _parts(model: nn.Module, optimizer: Optimizer) -> Tensors:
-    """This rank's parts of parameters and states, which must be sharded alike."""
+    """This rank's parts of parameters and saved states, which must be sharded alike."""
     parts: Tensors = {}
-    for name, value in model.named_parameters():
+    states = optimizer.state_dict()["state"]
+    for index, (name, value) in enumerate(model.named_parameters()):
         assert isinstance(value, DTensor), name
         parts[name] = value.to_local().detach().clone()
-        state = optimizer.state[value]
+        state = states[index]
         assert state["step"].shape == ()
         assert state["step"].dtype == torch.float32
         assert state["step"].device.type == "cpu"
@@ -105,13 +107,15 @@ def _parts(model: nn.Module, optimizer: Optimizer) -> Tensors:
     return parts
 
 
-def _saves(context: RankContext, path: str, dtype: torch.dtype) -> tuple[dict, Traffic | None]:
+def _saves(
+    context: RankContext, path: str, dtype: torch.dtype, layout: dict[str, str]
+) -> tuple[dict, Traffic | None]:
     """Trains and saves by each family; this rank's parts of what was saved."""
     saved = {}
     with Meter() as meter:
         for family in _FAMILIES:
             model = _sharded(context, dtype)
-            optimizer = _adamw(family, model)
+            optimizer = _adamw(family, model, **layout)
             models.train(model, context.rank, Recipe(dtype=dtype), optimizer=optimizer)
             state, optimizer_state = get_state_dict(model, optimizer)
             content = {"model": state, "optimizer": optimizer_state}
@@ -121,14 +125,18 @@ def _saves(context: RankContext, path: str, dtype: torch.dtype) -> tuple[dict, T
 
 
 def _loads(
-    context: RankContext, path: str, dtype: torch.dtype, ways: tuple[tuple[str, str], ...]
+    context: RankContext,
+    path: str,
+    dtype: torch.dtype,
+    layout: dict[str, str],
+    ways: tuple[tuple[str, str], ...],
 ) -> dict[tuple[str, str], Tensors]:
     """Loads in each way into an optimizer that has no states yet; this rank's parts of it."""
     loaded = {}
     for saver, loader in ways:
         model = _sharded(context, dtype, other=True)
         before = [value.detach().clone().to_local() for value in model.parameters()]
-        optimizer = _adamw(loader, model)
+        optimizer = _adamw(loader, model, **layout)
         state, optimizer_state = get_state_dict(model, optimizer)
         # torch has made the states by a step of rate 0.
         for was, value in zip(before, model.parameters(), strict=True):
@@ -161,11 +169,17 @@ def _without_steps(parts: Tensors) -> Tensors:
     return {key: value for key, value in parts.items() if not key.endswith(".step")}
 
 
-def _reshard(saved_at: int, loaded_at: int, dtype: torch.dtype, ways: tuple[tuple[str, str], ...]):
+def _reshard(
+    saved_at: int,
+    loaded_at: int,
+    dtype: torch.dtype,
+    ways: tuple[tuple[str, str], ...],
+    **layout: str,
+):
     def drive(pools: PoolKeeper) -> list[Outcome]:
         with tempfile.TemporaryDirectory(prefix="checkpoint-") as path:
-            saved = pools.get(saved_at).run(_saves, path, dtype)
-            loaded = pools.get(loaded_at).run(_loads, path, dtype, ways)
+            saved = pools.get(saved_at).run(_saves, path, dtype, layout)
+            loaded = pools.get(loaded_at).run(_loads, path, dtype, layout, ways)
         greatest, digest = 0.0, {}
         for saver, loader in ways:
             wanted = join([_without_steps(parts[saver]) for parts, _ in saved])
@@ -334,6 +348,13 @@ ROWS = (
         4,
         _reshard(2, 4, BF16, ((OURS, OURS), (TORCHS, OURS))),
         "offload.AdamW with bf16 parameters: fp32 states and masters, and from torch's without",
+    ),
+    _row(
+        "dcp_compressed",
+        2,
+        4,
+        _reshard(2, 4, BF16, ((OURS, OURS),), master="split", states="bf16"),
+        "offload.AdamW with bf16 parameters, split masters, bf16 states: dcp.save, dcp.load",
     ),
     *(
         _row(
