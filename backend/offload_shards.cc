@@ -228,18 +228,6 @@ at::Tensor OffloadShards::TotalSums(const OffloadStep& step, int turn) const {
   return totals;
 }
 
-void OffloadShards::Publish(const OffloadStep& step) {
-  std::vector<CopyJob> jobs;
-  for (std::size_t entry = 0; entry < step.size(); ++entry) {
-    const OffloadParameter& record = *step.parameter(entry);
-    const at::Tensor& stepped = record.stepped();
-    if (stepped.numel() == 0) continue;
-    jobs.push_back({BytesOf(record.published()),
-                    static_cast<const std::byte*>(stepped.const_data_ptr()), stepped.nbytes()});
-  }
-  CopyAll(jobs);
-}
-
 void OffloadShards::Fetch(const OffloadStep& step) {
   std::vector<CopyJob> jobs;
   for (std::size_t entry = 0; entry < step.size(); ++entry) {

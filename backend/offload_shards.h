@@ -21,9 +21,10 @@ namespace tidegate {
 /// collectives of theirs, around these calls. One step is
 ///
 ///   Card() of each rank to all; nobody goes on before all are there, and have agreed to step
-///   SetCards, Register, TotalSums (of PutSums before the cards), the step itself, Publish
+///   SetCards, Register, TotalSums (of PutSums before the cards), OffloadStep::Run, which also
+///   leaves what it has stepped where the peers find it, PutSums
 ///   a barrier
-///   Fetch, TotalSums (of PutSums in Publish)
+///   Fetch, TotalSums (of PutSums after the step)
 ///
 /// so that outside of a step, up to its own next card, a rank may read the states of all (Gather).
 /// Used by one thread at a time; what copies blocks without the GIL. Throws as ThrowOffloadStatus.
@@ -58,8 +59,6 @@ class OffloadShards {
   /// The sum of squares of each gradient of `step`, in float64, the same bits as of one rank.
   at::Tensor TotalSums(const OffloadStep& step, int turn) const;
 
-  /// Shows the peers the parameters that `step` has stepped.
-  void Publish(const OffloadStep& step);
   /// Copies what the peers have stepped into the parameters.
   void Fetch(const OffloadStep& step);
 

@@ -121,6 +121,10 @@ at::Tensor OffloadStep::Run(double factor, std::uint64_t seed, bool wants_sums) 
     const void* const gradient = tensors_[t].operands.gradient;
     tensors_[t].operands = entries_[t].parameter->Operands(entries_[t].copy);
     tensors_[t].operands.gradient = gradient;
+    if (const at::Tensor& published = entries_[t].parameter->published(); published.defined()) {
+      tensors_[t].copy = static_cast<std::byte*>(published.mutable_data_ptr());
+      tensors_[t].copy_element_bytes = published.element_size();
+    }
   }
   SetCoefficients(factor, seed);
   at::Tensor sums;

@@ -1,8 +1,20 @@
 #include "offload/step_runner.h"
 
+#include <cstring>
+
 #include "common/check.h"
 
 namespace tidegate::offload {
+namespace {
+
+void CopyOut(const StepTensor& tensor, const TileSpace::Piece& piece) {
+  const std::size_t size = tensor.copy_element_bytes;
+  const auto* const parameter = static_cast<const std::byte*>(tensor.operands.parameter);
+  std::memcpy(tensor.copy + piece.first * size, parameter + (tensor.first + piece.first) * size,
+              piece.count * size);
+}
+
+}  // namespace
 
 Status StepRunner::Update(std::span<const StepTensor> tensors, std::span<double> squares) {
   TIDEGATE_CHECK(squares.empty() || squares.size() == tensors.size());
@@ -11,6 +23,7 @@ Status StepRunner::Update(std::span<const StepTensor> tensors, std::span<double>
     const StepTensor& tensor = tensors[piece.tensor];
     tensor.update(tensor.operands, tensor.first + piece.first, piece.count, tensor.coefficients,
                   wanted ? space_.BlocksOf(piece) : nullptr);
+    if (tensor.copy != nullptr) CopyOut(tensor, piece);
   }));
   if (wanted) space_.AddUp(squares);
   return {};

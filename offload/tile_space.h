@@ -19,6 +19,10 @@ struct StepTensor {
   /// Element that the part begins at, a multiple of kBlock (it ends at one or with the tensor).
   /// Only StepRunner knows parts.
   std::size_t first = 0;
+  /// Where the updated parameter of the part goes as well, while it is in the cache; null: nowhere.
+  /// Also StepRunner's alone.
+  std::byte* copy = nullptr;
+  std::size_t copy_element_bytes = 0;  ///< Of an element of the parameter.
   Coefficients coefficients;
 };
 

@@ -158,7 +158,6 @@ void BindShards(py::module_& module) {
       .def("register_step", &OffloadShards::RegisterStep, py::arg("step"))
       .def("put_sums", &OffloadShards::PutSums, py::arg("step"), py::arg("turn"))
       .def("total_sums", &OffloadShards::TotalSums, py::arg("step"), py::arg("turn"))
-      .def("publish", &OffloadShards::Publish, py::arg("step"))
       .def("fetch", &OffloadShards::Fetch, py::arg("step"))
       .def("gather", &OffloadShards::Gather, py::arg("row"), py::arg("whole"))
       .def_static("keep_all", &OffloadShards::KeepAll);

@@ -328,6 +328,33 @@ def ddp_training(context: RankContext, recipe: models.Recipe) -> dict[str, torch
     return {name: value.detach() for name, value in model.named_parameters()}
 
 
+def fails_half_way(context: RankContext) -> None:
+    """A worker thread that is lost on one rank: no rank goes on with parameters that differ."""
+    ours = parameters()
+    optimizer = offload.AdamW(ours, shard_over=world())
+    give_gradients([ours], 0)
+    optimizer.step()
+
+    def lost() -> None:
+        raise RuntimeError("a worker was lost")
+
+    shards = optimizer._shards
+    assert shards is not None
+    run_step = shards.run_step
+
+    def failing(step: Any, _: Any, wants_sums: bool) -> None:
+        run_step(step, lost, wants_sums)
+
+    if context.rank == 0:
+        shards.run_step = failing  # type: ignore[method-assign]
+    text = "a worker was lost" if context.rank == 0 else "rank 0 cannot finish a step"
+    with pytest.raises(RuntimeError, match=text):
+        optimizer.step()
+    for refused in (optimizer.step, optimizer.state_dict):
+        with pytest.raises(RuntimeError, match=r"no more use: a step ended half-way .*worker"):
+            refused()
+
+
 def lost_before_step(context: RankContext) -> None:
     """The last rank ends; the others must have an error, and an optimizer that is as it was."""
     ours, theirs = parameters(), parameters()

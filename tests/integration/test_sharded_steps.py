@@ -40,6 +40,10 @@ def test_what_one_rank_refuses_no_rank_does(pools: PoolKeeper) -> None:
     pool.run(sharded_steps.refused_arguments)
 
 
+def test_what_fails_half_way_on_one_rank_ends_the_optimizer_on_all(pools: PoolKeeper) -> None:
+    pools.get(2).run(sharded_steps.fails_half_way)
+
+
 def test_scalers_schedulers_and_groups_that_come_later(pools: PoolKeeper) -> None:
     pool = pools.get(2)
     pool.run(sharded_steps.scaler_and_scheduler)

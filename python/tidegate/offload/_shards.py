@@ -169,13 +169,12 @@ class Shards:
         return True
 
     def run_step(self, step: OffloadStep, update: Callable[[], object], wants_sums: bool) -> None:
-        """``update`` this rank's part, show it to the others and copy theirs."""
+        """``update`` this rank's part, which the engine also shows the others, and copy theirs."""
 
         def run() -> None:
             update()
             if wants_sums:
                 self._native.put_sums(step, self._turn)
-            self._native.publish(step)
 
         self._change("a step", run, lambda: self._native.fetch(step))
 

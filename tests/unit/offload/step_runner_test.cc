@@ -83,17 +83,23 @@ TEST_P(StepRunnerTest, PartsOfATensorComeToWhatTheWholeDoes) {
   std::vector<double> whole(1);
   ASSERT_TRUE(runner.Update(expected.tensors, whole).ok());
   std::vector<BlockSums> blocks;
+  std::vector<float> copied;
   const std::size_t cuts[] = {0, 4096, 4096, 163840, 200001};
   for (std::size_t part = 0; part + 1 < std::size(cuts); ++part) {
     StepTensor tensor = run.tensors[0];
     tensor.first = cuts[part];
     tensor.operands.count = cuts[part + 1] - cuts[part];
     std::vector<double> sums(1);
+    std::vector<float> copy(tensor.operands.count);
+    tensor.copy = reinterpret_cast<std::byte*>(copy.data());
+    tensor.copy_element_bytes = sizeof(float);
     ASSERT_TRUE(runner.Update({&tensor, 1}, sums).ok());
+    copied.insert(copied.end(), copy.begin(), copy.end());
     EXPECT_EQ(runner.blocks().size(), TileSpace::BlocksIn(tensor.operands.count));
     blocks.insert(blocks.end(), runner.blocks().begin(), runner.blocks().end());
   }
   EXPECT_EQ(run.memory, expected.memory);
+  EXPECT_EQ(copied, run.memory[0][1]);
   EXPECT_EQ(TileSpace::SumOfBlocks(blocks), whole[0]);
 }
 
