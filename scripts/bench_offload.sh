@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench_offload.sh [argument...]: `tidegate bench optimizer` with these arguments beside torch and, where it
 # can be installed, DeepSpeed; without arguments all scenarios at 1 thread and at all processors, and then the
-# engine's kernels by themselves. TURN=<command> goes before every program that measures.
+# engine's parts by themselves. TURN=<command> goes before every program that measures.
 . "$(dirname "$0")/common.sh"
 
 read -r -a turn <<<"${TURN:-}"
@@ -29,9 +29,7 @@ if [ $# = 0 ]; then
     cmake --build --preset release --parallel "$JOBS" --target tidegate_bench_step >&2
   printf '\n'
   "${turn[@]}" build/release/bench/offload/tidegate_bench_step || status=$?
-fi
-if [ $# = 0 ] && [ -f bench/micro/offload_bench.cc ]; then
   printf '\n'
-  "${turn[@]}" scripts/bench_micro.sh '^offload' || status=$?
+  scripts/bench_micro.sh '^(offload|pool|arena)/' || status=$?
 fi
 exit "$status"
