@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -238,6 +239,25 @@ def test_what_torch_computes_in_other_ways_agrees(optimizer: str, dtype: str) ->
     assert one.wrong == ""
     assert len(one.seconds) == 3
     assert one.unit == ("relative" if dtype == "fp32" else "of elements")
+
+
+def test_what_cannot_make_its_first_step_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate.cli.optimizer_benchmark import measure
+
+    make = contenders.make
+
+    def refuse() -> None:
+        raise NotImplementedError("not offered")
+
+    def make_all_but_one(name: str, start: list[torch.Tensor], asked: Request) -> Contender:
+        made = make(name, start, asked)
+        return dataclasses.replace(made, step=refuse) if name == "torch-foreach" else made
+
+    monkeypatch.setattr(contenders, "make", make_all_but_one)
+    answer = measure.measure(request(rivals=["torch-foreach"], size=1 << 12))
+    one = answer.contenders["torch-foreach"]
+    assert (one.skipped, one.seconds) == ("not offered", [])
+    assert len(answer.contenders["torch"].seconds) == 3
 
 
 def test_masters_are_compared_with_a_twin_in_fp32() -> None:

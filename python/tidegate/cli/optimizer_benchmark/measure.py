@@ -49,7 +49,8 @@ def measure(request: Request) -> Found:
         except Skip as reason:
             one.skipped = str(reason)
     feed = _Feed(gradients)
-    for _ in range(FIRST_STEPS):
+    _begin(made, measured, feed)
+    for _ in range(1, FIRST_STEPS):
         feed.step(made.values())
     _compare(made, measured, start, feed.steps)
     calls = _calls(made[TORCH], feed)
@@ -69,6 +70,18 @@ def measure(request: Request) -> Found:
     _compare(made, measured, start, feed.steps)
 
     return Found(request, measured, _environment(made), _working_set(request), calls)
+
+
+def _begin(made: dict[str, Contender], measured: dict[str, Measured], feed: _Feed) -> None:
+    """The first step, in which states are made; without those that cannot make theirs."""
+    for name, one in list(made.items()):
+        try:
+            feed.give(one)
+            one.step()
+        except (NotImplementedError, MemoryError) as reason:
+            measured[name].skipped = str(reason)
+            del made[name]
+    feed.next()
 
 
 def _turn(one: Contender, feed: _Feed, calls: int) -> float:
