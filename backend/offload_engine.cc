@@ -107,7 +107,7 @@ at::Tensor ZerosIn(offload::Arena& arena, at::IntArrayRef sizes, at::IntArrayRef
   for (const std::int64_t size : sizes) bytes *= static_cast<std::size_t>(size);
   auto block = arena.AllocateShared(bytes);
   if (!block.ok()) ThrowOffloadStatus(block.status());
-  std::shared_ptr<std::byte> memory = block.value();
+  const std::shared_ptr<std::byte>& memory = block.value();
   // An empty tensor has no block, and from_blob wants an address.
   void* const address = memory != nullptr ? memory.get() : static_cast<void*>(&TheEngine());
   at::Tensor tensor =

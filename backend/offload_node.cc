@@ -30,6 +30,7 @@ AllNodes& Nodes() {
 std::shared_ptr<OffloadNode> OffloadNode::Make(std::shared_ptr<const offload::NodeSegment> segment,
                                                int rank) {
   std::vector<offload::SliceMapping> slices;
+  slices.reserve(static_cast<std::size_t>(segment->ranks()));
   for (int peer = 0; peer < segment->ranks(); ++peer)
     slices.push_back(ValueOf(segment->MapSlice(peer, offload::Access::kReadOnly)));
   auto arena = ValueOf(OffloadEngine::OfThisProcess().MakeArena(std::move(segment), rank));

@@ -66,7 +66,7 @@ at::Tensor PartOf(const at::Tensor& whole, const std::optional<OffloadPart>& par
 
 /// Where element 0 would lie if element `first` lies at `memory`.
 void* FromFirst(void* memory, std::size_t first, std::size_t element_bytes) {
-  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) - first * element_bytes);
+  return static_cast<std::byte*>(memory) - first * element_bytes;
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ void Check(const Status& status) {
   if (!status.ok()) ThrowOffloadStatus(status);
 }
 
-void Refuse(std::size_t place, std::string what) {
+void Refuse(std::size_t place, const std::string& what) {
   Check({StatusCode::kInvalidArgument,
          c10::str("the gradient of parameter ", place, " of its group ", what)});
 }

@@ -8,7 +8,7 @@ namespace tidegate::offload {
 namespace {
 
 /// Bytes of an item: as in a step, large beside what taking one costs.
-constexpr std::size_t kItemBytes = 256 * 1024;
+constexpr std::size_t kItemBytes = std::size_t{256} * 1024;
 
 }  // namespace
 

@@ -33,7 +33,7 @@ class TileSpace {
  public:
   /// Elements of a tile. Large enough that taking one costs nothing beside it, small enough that
   /// threads end together; from 16 Ki up the time of a step does not depend on it.
-  static constexpr std::size_t kTile = 64 * 1024;
+  static constexpr std::size_t kTile = std::size_t{64} * 1024;
 
   /// A part of a tensor, at most kTile elements, that begins and ends at a block, but for the end
   /// of the tensor.
