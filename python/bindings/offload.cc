@@ -28,9 +28,9 @@ using offload::Rule;
 using offload::States;
 
 /// Of a name in Python its value here.
-template <typename Value, std::size_t Size>
+template <typename Value, std::size_t kSize>
 Value Named(std::string_view name,
-            const std::array<std::pair<std::string_view, Value>, Size>& all) {
+            const std::array<std::pair<std::string_view, Value>, kSize>& all) {
   for (const auto& [known, value] : all)
     if (known == name) return value;
   C10_THROW_ERROR(ValueError, "no such name: " + std::string(name));
