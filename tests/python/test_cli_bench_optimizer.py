@@ -220,12 +220,26 @@ def test_sixteen_bit_images_may_differ_where_masters_tie() -> None:
 
 def test_compressed_states_need_only_go_the_same_way() -> None:
     start, theirs = torch.zeros(1000), torch.full((1000,), 1e-3)
-    for error, wrong in ((0.2, False), (0.3, True)):
+    for error, wrong in ((0.09, False), (0.11, True)):
         measured = Measured()
         one = contender(theirs * (1 + error), exact=False)
         agreement.compare("tidegate", one, contender(theirs), [start], 3, measured)
         assert measured.difference == pytest.approx(error, rel=1e-3)
         assert bool(measured.wrong) is wrong
+
+
+@pytest.mark.parametrize(
+    ("master", "states"),
+    [*((master, states) for master in ("fp32", "split") for states in ("bf16", "8bit"))]
+    + [("none", "fp32")],
+)
+def test_compressed_states_are_compared_by_their_masters(master: str, states: str) -> None:
+    from tidegate.cli.optimizer_benchmark import measure
+
+    asked = request(dtype="bf16", master=master, states=states, rivals=[], size=1 << 16)
+    one = measure.measure(asked).contenders["tidegate"]
+    assert (one.skipped, one.wrong, one.unit) == ("", "", "of the way")
+    assert one.difference < (1.0 if master == "none" else 0.05)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd", "adagrad"])

@@ -28,7 +28,7 @@ PAGE = ROOT / "docs/offload.md"
         ("adamw", "bf16", "split", "fp32", 14),
         ("adamw", "bf16", "none", "fp32", 12),
         ("adamw", "bf16", "split", "bf16", 10),
-        ("adamw", "bf16", "none", "bf16", 8),
+        ("adamw", "fp32", "none", "bf16", 12),
         ("adamw", "bf16", "split", "8bit", 8 + 2 * 4 / 256),
         ("adam-amsgrad", "fp32", "none", "fp32", 20),
         ("sgd", "fp32", "auto", "fp32", 8),
@@ -159,6 +159,7 @@ def test_ranks_of_a_node_default_to_eight(capsys: Capture) -> None:
         ("--params 7B --master split", "--master split with --dtype fp32: "),
         ("--params 7B --dtype fp16 --master split", "only bf16 is the upper half of fp32"),
         ("--params 7B --optimizer lion --states 8bit", "--states 8bit with --optimizer lion: "),
+        ("--params 7B --dtype bf16 --master none --states 8bit", "auto, fp32 or split"),
         ("--params 7B --memory much", "--memory much: bytes such as 512G"),
     ],
 )

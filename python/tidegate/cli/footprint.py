@@ -90,6 +90,11 @@ def layout_of(optimizer: str, dtype: str, master: str, states: str) -> Layout:
             f"--states {states} with --optimizer {optimizer}: there is that of"
             f" {', '.join(COMPRESSIBLE)} alone; fp32"
         )
+    if states != "fp32" and dtype != "fp32" and master == "none":
+        raise UsageError(
+            f"--states {states} with --dtype {dtype} --master none: states in fewer bits go with a"
+            " master; auto, fp32" + (" or split" if dtype == "bf16" else "")
+        )
     if master == "auto":
         master = "none" if dtype == "fp32" else "fp32"
     return Layout(optimizer, dtype, master, states)

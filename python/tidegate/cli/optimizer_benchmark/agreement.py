@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from tidegate.cli.optimizer_benchmark.contenders import Contender
+from tidegate.cli.optimizer_benchmark.contenders import Contender, masters_of
 from tidegate.cli.optimizer_benchmark.request import DEEPSPEED, Measured
 
 #: Of a parameter in fp32, after a few steps and for each further one. Each of two optimizers may
@@ -17,7 +17,9 @@ ULPS = 2
 #: Of parameters in 16 bits those whose masters lie on either side of a tie.
 SHARE_OF_16_BITS = 1e-3
 #: Of the way that parameters have gone, with states in fewer bits.
-NEARLY = 0.25
+NEARLY = 0.1
+#: The same where parameters in 16 bits are all there is.
+COARSELY = 1.0
 
 _SLICE = 1 << 22  # elements compared at once, so that little memory is needed
 
@@ -33,8 +35,11 @@ def compare(
     """Writes what differs to `into`, and into.wrong if that is too much."""
     theirs = other.masters if one.with_masters and other.masters else other.parameters
     if not one.exact:
-        into.difference, into.unit = _way(one.parameters, theirs, start), "of the way"
-        most, limit = NEARLY, f"{NEARLY:g} of the way"
+        # Of masters: steps of a 16-bit image are as large as the way itself.
+        ways = (masters_of(one), masters_of(other), start)
+        into.difference, into.unit = _way(*ways), "of the way"
+        most = COARSELY if one.coarse else NEARLY
+        limit = f"{most:g} of the way"
     elif one.parameters[0].dtype != torch.float32:
         into.difference, units = _sixteen_bits(one.parameters, theirs)
         into.unit = "of elements"

@@ -67,6 +67,8 @@ class Contender:
     exact: bool = True
     scale: float = 1.0  #: That gradients are fed with, a power of two.
     optimizer: Any = None  #: Of tidegate's.
+    #: Whether what is updated has fewer than 32 bits, so that small steps are lost.
+    coarse: bool = False
     version: str = ""  #: And compiler flags.
 
 
@@ -102,7 +104,7 @@ def make(name: str, start: Sequence[torch.Tensor], request: Request) -> Contende
     if name == TIDEGATE:
         made = _tidegate(start, request, MAX_NORM if clip else None, request.master)
         made.compared_with = TORCH_EXACT if clip else TORCH
-        made.exact = _exact(request)
+        _judge_as(made, request)
         return made
     if name in CEILINGS:
         return _ceiling(start, request, CEILINGS[name])
@@ -115,21 +117,30 @@ def make(name: str, start: Sequence[torch.Tensor], request: Request) -> Contende
             made.optimizer.grad_scale = torch.tensor(made.scale)
             made.optimizer.found_inf = torch.tensor(0.0)
         made.compared_with = TORCH_UNCLIPPED
-        made.exact = _exact(request)
+        _judge_as(made, request)
         return made
     if name == FP32:
         made = _tidegate([tensor.float() for tensor in start], request, None, "auto")
         made.with_masters = True
-        made.exact = request.states == "fp32"
+        _judge_as(made, request)
         return made
     clipped = {TORCH: _clip, TORCH_EXACT: _clip_exactly}
     return _around(start, _torch(request, fused=True), clipped.get(name) if clip else None)
 
 
-def _exact(request: Request) -> bool:
-    """Whether tidegate is to compute what the rivals do, on masters in fp32."""
-    without_master = request.master == "none" and dtype_of(request) != torch.float32
-    return request.states == "fp32" and not without_master
+def _judge_as(made: Contender, request: Request) -> None:
+    """How tidegate's results are compared with those of rivals, which have masters in fp32."""
+    made.coarse = request.master == "none" and made.parameters[0].dtype != torch.float32
+    made.exact = request.states == "fp32" and not made.coarse
+
+
+def masters_of(one: Contender) -> Tensors:
+    """In fp32, of whichever contender; its parameters where these are what is updated."""
+    if one.optimizer is None:
+        return one.masters or one.parameters
+    states = one.optimizer.state_dict()["state"]
+    found = [states[place].get("master_param") for place in range(len(one.parameters))]
+    return one.parameters if found[0] is None else found
 
 
 Kind = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
