@@ -56,10 +56,13 @@ def numbers(rng: random.Random, shape: tuple[int, ...], special: bool) -> torch.
 
 
 def compare(ours: torch.Tensor, theirs: torch.Tensor, what: str, case: int) -> None:
-    """To a few units in the last place of the numbers that the result came from."""
+    """To a few units in the last place of the numbers that the result came from.
+
+    With L2 decay these may have cancelled: a gradient that is nearly nothing then says little.
+    """
     message = f"case {case}: {what}"
     torch.testing.assert_close(
-        ours, theirs, rtol=2e-6, atol=2e-6, equal_nan=True, msg=lambda text: f"{message}: {text}"
+        ours, theirs, rtol=2e-6, atol=1e-5, equal_nan=True, msg=lambda text: f"{message}: {text}"
     )
 
 
