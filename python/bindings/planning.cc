@@ -30,7 +30,7 @@ std::uint64_t ParseBytesOrThrow(const std::string& text) {
 using MeasuredRow = std::tuple<std::string, std::string, int, double>;
 
 std::string KeepMeasuredRows(int ranks, const std::vector<MeasuredRow>& rows) {
-  const Result<Config> config = ProcessConfig();
+  const Result<Config> config = LoadConfig(ProcessEnvironment());
   if (!config.ok()) ThrowStatus(config.status());
   MeasuredTable table;
   for (const auto& [name, algorithm, size_class, seconds] : rows) {
