@@ -1,6 +1,7 @@
 #include "offload/pipelined_step.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -67,7 +68,11 @@ Status PipelinedStep::Start(std::span<const PipelinedTensor> tensors, std::span<
   ended_.store(false, std::memory_order_relaxed);
   try {
     thread_ = std::thread([this] {
-      status_ = Update();
+      try {
+        status_ = Update();
+      } catch (const std::bad_alloc&) {
+        status_ = Stop({StatusCode::kResourceExhausted, "no memory for a pipelined step"});
+      }
       ended_.store(true, std::memory_order_release);
       progress_.Ring();
     });

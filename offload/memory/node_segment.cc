@@ -25,9 +25,14 @@ std::size_t AutomaticSliceBytes(int ranks) {
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     file_bytes = std::min<std::size_t>(file_bytes, limit.rlim_cur);
   const std::size_t share = RoundDown(file_bytes / static_cast<std::size_t>(ranks), kHugePageBytes);
+  // Half of the addresses that a process may have, which it needs for other things, too.
+  std::size_t addresses = kMostFileBytes;
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    addresses = limit.rlim_cur / 2;
   constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 44;  // If the machine tells nothing.
   const auto memory = static_cast<std::size_t>(std::min(TotalMemory(), kMostMemory));
-  return std::max(kHugePageBytes, std::min(share, RoundUp(2 * memory, kHugePageBytes)));
+  const std::size_t most = RoundUp(std::min<std::size_t>(2 * memory, addresses), kHugePageBytes);
+  return std::max(kHugePageBytes, std::min(share, most));
 }
 
 }  // namespace
