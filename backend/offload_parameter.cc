@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/util/Exception.h>
 
 #include "backend/offload_engine.h"
@@ -38,6 +39,11 @@ void CheckParameter(const at::Tensor& parameter) {
     ThrowOffloadStatus({StatusCode::kInvalidArgument,
                         "offloaded parameters are strided tensors on the CPU; got one of " +
                             c10::str(parameter.layout(), " layout on ", parameter.device())});
+  CheckStorage(parameter, "parameters");
+  if (parameter.is_neg() || at::has_internal_overlap(parameter) == at::MemOverlap::Yes)
+    ThrowOffloadStatus({StatusCode::kInvalidArgument,
+                        "an offloaded parameter has memory of its own for each element; got a view "
+                        "that negates or repeats (expand) what it is of"});
   if (!ElementTypeOf(parameter.scalar_type()))
     C10_THROW_ERROR(TypeError,
                     c10::str("parameters of ", parameter.scalar_type(), " cannot be offloaded"));
@@ -81,6 +87,16 @@ ZerosFunction OrdinaryZeros() {
   return [](at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
     return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype)).zero_();
   };
+}
+
+void CheckStorage(const at::Tensor& tensor, const char* what) {
+  const bool wrapped = tensor.key_set().has(c10::DispatchKey::Python);
+  const bool there = tensor.has_storage() && !tensor._is_zerotensor() &&
+                     (tensor.numel() == 0 || tensor.const_data_ptr() != nullptr);
+  if (wrapped || !there)
+    C10_THROW_ERROR(TypeError,
+                    c10::str("offloaded ", what, " are ordinary tensors; got ",
+                             wrapped ? "a subclass that wraps others" : "one without memory"));
 }
 
 std::optional<ElementType> ElementTypeOf(at::ScalarType dtype) {
@@ -134,10 +150,31 @@ OffloadParameter::OffloadParameter(const at::Tensor& parameter, Master master, S
 }
 
 bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) const {
-  return parameter.const_data_ptr() == memory_ && parameter.sizes() == whole_.sizes() &&
-         parameter.strides() == whole_.strides() &&
+  return parameter.has_storage() && parameter.const_data_ptr() == memory_ &&
+         parameter.sizes() == whole_.sizes() && parameter.strides() == whole_.strides() &&
          parameter.scalar_type() == whole_.scalar_type() &&
-         states_.size() == static_cast<std::size_t>(state_count) && generation_ == ForkGeneration();
+         states_.size() == static_cast<std::size_t>(state_count) &&
+         generation_ == ForkGeneration() && HasItsMemory();
+}
+
+bool OffloadParameter::HasItsMemory() const {
+  // Python has these tensors, too, and may have given them other memory (state.data = ...).
+  const auto is = [](const at::Tensor& tensor, at::ScalarType dtype, std::int64_t count) {
+    return tensor.scalar_type() == dtype && tensor.numel() == count && tensor.device().is_cpu() &&
+           tensor.is_non_overlapping_and_dense();
+  };
+  const std::int64_t count = parameter_.numel();
+  const auto blocks = static_cast<std::int64_t>(
+      (static_cast<std::size_t>(count) + offload::kScaleBlock - 1) / offload::kScaleBlock);
+  for (const at::Tensor& state : states_)
+    if (!is(state, DtypeOf(states_kind_), count) || state.strides() != states_[0].strides())
+      return false;
+  for (const at::Tensor& scale : scales_)
+    if (!is(scale, at::kFloat, blocks)) return false;
+  if (master_.defined() &&
+      !is(master_, master_kind_ == Master::kSplit ? at::kShort : at::kFloat, count))
+    return false;
+  return !step_.defined() || is(step_, at::kFloat, 1);
 }
 
 void OffloadParameter::BelongTo(const at::Tensor& dtensor) {
@@ -222,7 +259,8 @@ std::optional<std::uint32_t> OffloadParameter::Version() const {
 }
 
 bool OffloadParameter::SampleDiffers() const {
-  if (master_kind_ != Master::kFloat32 || !dense_) return false;
+  if (master_kind_ != Master::kFloat32) return false;
+  const at::Tensor ordered = dense_ ? parameter_ : parameter_.contiguous();
   const auto count = static_cast<std::size_t>(parameter_.numel());
   const auto differs = [&]<typename T>(const T* parameter) {
     const float* const master = master_.const_data_ptr<float>();
@@ -235,9 +273,8 @@ bool OffloadParameter::SampleDiffers() const {
     }
     return false;
   };
-  return parameter_.scalar_type() == at::kBFloat16
-             ? differs(parameter_.const_data_ptr<at::BFloat16>())
-             : differs(parameter_.const_data_ptr<at::Half>());
+  return ordered.scalar_type() == at::kBFloat16 ? differs(ordered.const_data_ptr<at::BFloat16>())
+                                                : differs(ordered.const_data_ptr<at::Half>());
 }
 
 void OffloadParameter::FollowParameter() {
@@ -252,9 +289,9 @@ void OffloadParameter::FollowParameter() {
     offload::ImportSplitMaster(imported_master_.const_data_ptr<float>(), Elements(master_),
                                upper.mutable_data_ptr(), master_.mutable_data_ptr());
     master_.masked_fill_(upper.ne(parameter_), 0);
-  } else {
-    master_.zero_();
   }
+  // Else the remainders stay: which elements were written cannot be told, those that were not keep
+  // their value, and one that was is off by less than its rounding.
   imported_master_.reset();
   master_imported_ = false;
   version_ = Version();

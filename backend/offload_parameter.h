@@ -88,12 +88,14 @@ class OffloadParameter {
   /// is not dense is copied to `copy` first, which Stepped writes to it afterwards. The master
   /// follows the parameter if anybody else has written to that since the last step: each element
   /// that is not its master's rounding is taken. Writes past autograd (`parameter.data`) are
-  /// noticed by the first and last 32 elements.
+  /// noticed by the first and last 32 elements. A split master keeps its remainders when somebody
+  /// writes to the parameter.
   offload::TensorOperands Operands(at::Tensor& copy);
   /// After a step: who keeps the parameter for a backward pass must learn that it has changed.
   void Stepped(const at::Tensor& copy);
 
  private:
+  bool HasItsMemory() const;
   std::optional<std::uint32_t> Version() const;
   void FollowParameter();
   /// Null where there are none.
@@ -120,6 +122,10 @@ class OffloadParameter {
   at::Tensor imported_master_;            ///< Of a split master, until the next step.
   bool master_imported_ = false;          ///< And not compared with the parameter since.
 };
+
+/// TypeError, naming `what`, for a tensor whose elements do not lie at its address: a subclass that
+/// wraps others, or one without memory.
+void CheckStorage(const at::Tensor& tensor, const char* what);
 
 /// nullopt for dtypes that are not offered.
 std::optional<offload::ElementType> ElementTypeOf(at::ScalarType dtype);

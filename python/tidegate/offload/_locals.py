@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """The part in this process: the shard of a DTensor, any other tensor itself."""
-    if not isinstance(tensor, DTensor):
-        return tensor
     # to_local() is an autograd function of some 20 us, and there may be thousands of parameters.
-    local: torch.Tensor = tensor._local_tensor
+    local: torch.Tensor = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     wait = getattr(local, "wait", None)  # Of a functional collective that is still under way.
     return local if wait is None else wait()
 
@@ -60,3 +59,14 @@ def sharded_over(parameter: torch.Tensor) -> tuple[Any, ...]:
 def is_flattened(parameter: torch.Tensor) -> bool:
     """Whether it is FSDP1's: a flat parameter, or a part of one."""
     return bool(getattr(parameter, "_fsdp_flattened", False))
+
+
+def stream_of(parameter: torch.Tensor, place: int) -> int:
+    """Which random numbers round the states of the ``place``-th parameter.
+
+    Shards of one DTensor have different ones, as their elements are different ones; replicas must
+    have the same. FSDP1's flat parameters do not say which of the two they are.
+    """
+    for group in sharded_over(parameter):
+        place = place * dist.get_world_size(group) + dist.get_rank(group)
+    return place

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 
 from tidegate.offload import _norm
 from tidegate.offload._layout import Layout
-from tidegate.offload._locals import gradient_of, is_flattened, local_of
+from tidegate.offload._locals import gradient_of, is_flattened, local_of, stream_of
 from tidegate.offload._shards import Shards, check_parameter
 from tidegate.offload._state import ParameterState, check_saved, make_state, plain
 
@@ -283,7 +283,7 @@ class Offloaded(Optimizer):
             self.state[parameter] = state
         else:
             self._stateless[parameter] = record
-        record.stream = self._place_of(parameter)
+        record.stream = stream_of(parameter, self._place_of(parameter))
         return record
 
     def _place_of(self, parameter: torch.Tensor) -> int:

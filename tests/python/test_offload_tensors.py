@@ -1,0 +1,116 @@
+"""What parameters, gradients and states may be as tensors, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from tidegate import offload
+from torch.testing._internal.two_tensor import TwoTensor
+
+from tests.support.processes import ROOT
+
+
+def stepped(gradient: torch.Tensor) -> torch.Tensor:
+    parameter = torch.ones(8, requires_grad=True)
+    parameter.grad = gradient
+    offload.SGD([parameter], lr=0.1).step()
+    return parameter.detach()
+
+
+def test_a_gradient_without_memory_is_zero() -> None:
+    assert torch.equal(stepped(torch._efficientzerotensor((8,))), torch.ones(8))
+
+
+def test_a_gradient_that_negates_its_memory_is_negated() -> None:
+    assert torch.equal(stepped(torch._neg_view(torch.ones(8))), torch.full((8,), 1.1))
+
+
+def test_a_gradient_that_is_still_on_its_way_is_waited_for() -> None:
+    class OnItsWay(torch.Tensor):
+        def wait(self) -> torch.Tensor:
+            return torch.ones(8)
+
+    late = torch.zeros(8).as_subclass(OnItsWay)
+    torch.testing.assert_close(stepped(late), torch.full((8,), 0.9))
+
+
+def test_a_subclass_that_wraps_other_tensors_is_refused() -> None:
+    two = TwoTensor(torch.ones(8), torch.ones(8))
+    with pytest.raises(TypeError, match="gradients are ordinary tensors; got a subclass"):
+        stepped(two)
+    parameter = TwoTensor(torch.ones(8), torch.ones(8)).requires_grad_()
+    parameter.grad = pytree.tree_map(torch.clone, two)
+    with pytest.raises(TypeError, match="parameters are ordinary tensors; got a subclass"):
+        offload.SGD([parameter], lr=0.1, momentum=0.9).step()
+
+
+def test_a_parameter_whose_elements_share_memory_is_refused_before_anything_changes() -> None:
+    good = torch.ones(5, requires_grad=True)
+    shared = torch.zeros(1).expand(4).requires_grad_()
+    good.grad, shared.grad = torch.ones(5), torch.ones(4)
+    optimizer = offload.SGD([good, shared], lr=0.1)
+    with pytest.raises(ValueError, match="memory of its own for each element"):
+        optimizer.step()
+    assert torch.equal(good, torch.ones(5))
+
+
+@pytest.mark.parametrize("change", [lambda v: v[:10].clone(), lambda v: v.double().int()])
+def test_a_state_that_was_given_other_memory_is_refused(change) -> None:
+    parameter = torch.ones(5000, requires_grad=True)
+    parameter.grad = torch.ones(5000)
+    optimizer = offload.AdamW([parameter])
+    optimizer.step()
+    before = parameter.detach().clone()
+    state = optimizer.state[parameter]["exp_avg"]
+    state.data = change(state.data)
+    with pytest.raises(ValueError, match="exp_avg"):
+        optimizer.step()
+    assert torch.equal(parameter, before)
+
+
+def test_a_state_that_was_moved_to_other_memory_counts() -> None:
+    parameter = torch.ones(5000, requires_grad=True)
+    parameter.grad = torch.ones(5000)
+    optimizer = offload.AdamW([parameter])
+    optimizer.step()
+    state = optimizer.state[parameter]["exp_avg"]
+    state.data = torch.full((5000,), 2.0, dtype=torch.bfloat16)
+    optimizer.step()
+    expected = torch.full((5000,), 2.0 * 0.9 + 0.1)
+    torch.testing.assert_close(optimizer.state[parameter]["exp_avg"], expected)
+
+
+def test_writes_past_autograd_to_a_parameter_with_gaps_are_noticed() -> None:
+    whole = torch.ones(100, 100, dtype=torch.bfloat16)
+    parameter = whole[:, ::2].requires_grad_()
+    optimizer = offload.SGD([parameter], lr=1e-3)
+    for _ in range(2):
+        parameter.grad = torch.ones(100, 50, dtype=torch.bfloat16)
+        optimizer.step()
+        parameter.data.fill_(7.0)
+    parameter.grad = torch.zeros(100, 50, dtype=torch.bfloat16)
+    optimizer.step()
+    assert (parameter == 7.0).all()
+
+
+def test_it_works_where_addresses_are_limited() -> None:
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (20 << 30, 20 << 30));"
+        "import torch; from tidegate import offload;"
+        "p = torch.ones(3, requires_grad=True); p.grad = torch.ones(3);"
+        "offload.AdamW([p]).step(); print('right')"
+    )
+    done = subprocess.run(
+        (sys.executable, "-c", script),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.stdout == "right\n", done.stderr
