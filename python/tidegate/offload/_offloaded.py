@@ -146,23 +146,31 @@ class Offloaded(Optimizer):
             return
         step = self._step_of_engine()
         try:
-            stepped = self._collect(step)
-            if self.max_grad_norm is not None and self.grad_norm is None:
-                self._check_norm_group()
-            clips = self.max_grad_norm is not None and math.isfinite(self.max_grad_norm)
-            if clips:
-                norm = _norm.total_norm(stepped, step.sums(factor), self._norm_group)
-                factor *= self._clip_factor(norm)
-            wants_sums = self.max_grad_norm is not None and not clips
-            sums = step.run(factor, self._seed, wants_sums)
-            if wants_sums:
-                self.grad_norm = _norm.total_norm(stepped, sums, self._norm_group)
+            if self.max_grad_norm is None:
+                self._collect(step)
+                step.run(factor, self._seed, False)
+            else:
+                self._step_with_norm(step, factor, math.isfinite(self.max_grad_norm))
         finally:
             step.clear()  # Gradients belong to the caller, who may want their memory back.
 
+    def _step_with_norm(self, step: OffloadStep, factor: float, clips: bool) -> None:
+        def sum_up() -> tuple[list[torch.Tensor], torch.Tensor]:
+            if self.grad_norm is None:
+                self._check_norm_group()
+            stepped = self._collect(step)
+            sums = step.sums(factor) if clips else step.run(factor, self._seed, True)
+            assert sums is not None
+            return stepped, sums
+
+        everyone = (parameter for _, parameter in self._all_parameters())
+        norm = _norm.total_norm(everyone, self._norm_group, sum_up)
+        if clips:
+            step.run(factor * self._clip_factor(norm), self._seed, False)
+        self.grad_norm = norm
+
     def _clip_factor(self, norm: float) -> float:
         assert self.max_grad_norm is not None
-        self.grad_norm = norm
         # In this order a norm that is NaN makes all parameters NaN, as with torch.
         return min(self.max_grad_norm / (norm + 1e-6), 1.0)
 
@@ -171,10 +179,9 @@ class Offloaded(Optimizer):
         step = self._step_of_engine()
         clips = self.max_grad_norm is not None and math.isfinite(self.max_grad_norm)
         wants_sums = self.max_grad_norm is not None and not clips
-        stepped: list[torch.Tensor] = []
 
         def prepare() -> dict[str, object]:
-            stepped.extend(self._collect(step))
+            self._collect(step)
             groups = [(self._rule(group), self._settings(group)) for group in self.param_groups]
             return {
                 "gradients (some have one that others lack)": [
@@ -189,11 +196,11 @@ class Offloaded(Optimizer):
             if not shards.prepare_step(step, prepare, skip, factor if clips else None):
                 return
             if clips:
-                norm = _norm.total_norm(stepped, shards.total_sums(step), None)
-                factor *= self._clip_factor(norm)
+                self.grad_norm = _norm.norm_of(shards.total_sums(step))
+                factor *= self._clip_factor(self.grad_norm)
             shards.run_step(step, lambda: step.run(factor, self._seed, wants_sums), wants_sums)
             if wants_sums:
-                self.grad_norm = _norm.total_norm(stepped, shards.total_sums(step), None)
+                self.grad_norm = _norm.norm_of(shards.total_sums(step))
             shards.end_step()
         finally:
             step.clear()

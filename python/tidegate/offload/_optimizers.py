@@ -49,7 +49,8 @@ class AdamW(_AdamFamily, torch.optim.AdamW):
     - ``max_grad_norm``: clips the gradients together to this norm, as ``clip_grad_norm_`` does,
       in the step and without a write to them; ``grad_norm`` is the norm of the last step. Shards
       of DTensors count once; the norm of parameters that are sharded otherwise (FSDP1) is taken
-      over ``norm_group``. ``inf`` clips nothing and has the norm for free.
+      over ``norm_group``. ``inf`` clips nothing and has the norm for free. If a rank cannot step,
+      those that share the norm with it raise RuntimeError; with ``inf`` they have stepped by then.
     - ``shard_over``: a process group on one node whose ranks have the same parameters and
       gradients. Each keeps and steps a part, and has the rest from the others through shared
       memory. Construction, ``step`` and ``load_state_dict`` are then calls of all ranks; an error
