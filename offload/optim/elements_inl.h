@@ -213,8 +213,9 @@ struct SplitMaster {
       const HalfWords high = hn::LoadU(DHalfWords(), upper + at + i * kLanes);
       const HalfWords low = hn::LoadU(DHalfWords(), lower + at + i * kLanes);
       const auto rest = hn::PromoteTo(DSigned(), hn::BitCast(d_signed, low));
-      to[i] = AsFloats(
-          hn::Add(hn::ShiftLeft<16>(hn::PromoteTo(DBits(), high)), hn::BitCast(DBits(), rest)));
+      const Floats alone = BFloat16Elements::Widen(high);
+      const Floats sum = AsFloats(hn::Add(AsBits(alone), hn::BitCast(DBits(), rest)));
+      to[i] = hn::IfThenElse(hn::IsNaN(sum), alone, sum);
     }
   }
   HWY_INLINE void Store(const Floats (&from)[kVectors], std::size_t at) const {

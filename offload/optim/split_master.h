@@ -11,6 +11,12 @@
 // to even, so that no encoding of 32 bits has both that and every value. Here every value but the
 // payload of a NaN comes back as it was, and ties (one value in 65,536) go away from zero, where
 // torch's cast takes half of them to the other neighbour, which is as near.
+//
+// Others may write to the parameter and leave the lower half, which then belongs to another value.
+// Nearly every pair is that of some value, half a unit in the last place of the upper half away
+// from it at most: nothing is lost but the lower half's 16 bits. Those pairs that are not would
+// wrap around into a NaN: zeros with a negative lower half, infinities with a positive one. They
+// join to their upper half.
 
 namespace tidegate::offload {
 
@@ -25,10 +31,13 @@ inline SplitFloat Split(float value) {
   return {static_cast<std::uint16_t>((bits + 0x8000) >> 16), static_cast<std::uint16_t>(bits)};
 }
 
+/// What was split; of other pairs a value that is NaN only where `upper` is, and finite wherever
+/// `upper` is.
 inline float Joined(SplitFloat split) {
   const auto lower = static_cast<std::int16_t>(split.lower);
-  return std::bit_cast<float>((std::uint32_t{split.upper} << 16) +
-                              static_cast<std::uint32_t>(std::int32_t{lower}));
+  const std::uint32_t upper = std::uint32_t{split.upper} << 16;
+  const auto sum = std::bit_cast<float>(upper + static_cast<std::uint32_t>(std::int32_t{lower}));
+  return sum != sum ? std::bit_cast<float>(upper) : sum;
 }
 
 }  // namespace tidegate::offload

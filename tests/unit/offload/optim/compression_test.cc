@@ -56,6 +56,51 @@ TEST(SplitMasterTest, ANanKeepsNoPayload) {
   EXPECT_EQ(split.lower, 0);
 }
 
+/// Of a pair of any two halves.
+void ExpectJoinedNearUpper(SplitFloat pair) {
+  const float upper = FloatFromBFloat16(pair.upper);
+  const float joined = Joined(pair);
+  if (std::isnan(upper)) {
+    ASSERT_TRUE(std::isnan(joined)) << std::hex << pair.upper << ", " << pair.lower;
+    return;
+  }
+  ASSERT_FALSE(std::isnan(joined)) << std::hex << pair.upper << ", " << pair.lower;
+  ASSERT_EQ(std::signbit(joined), std::signbit(upper)) << std::hex << pair.upper;
+  const SplitFloat again = Split(joined);
+  const bool belongs = again.upper == pair.upper && again.lower == pair.lower;
+  const bool negative = (pair.lower & 0x8000) != 0;
+  if (std::isinf(upper)) {
+    // The values beyond the last bfloat16 that round to infinity are those with a negative half.
+    ASSERT_EQ(belongs, negative || pair.lower == 0) << std::hex << pair.lower;
+    ASSERT_GE(std::abs(joined), 0x1.fep127f + 0x1p119f) << std::hex << pair.lower;
+  } else {
+    ASSERT_EQ(belongs, upper != 0 || !negative) << std::hex << pair.upper << ", " << pair.lower;
+    // Subnormals have the unit of the smallest normal numbers.
+    const double unit = std::ldexp(1.0, std::max(std::ilogb(upper), -126) - 7);
+    ASSERT_LE(std::abs(double{joined} - double{upper}), unit / 2) << std::hex << pair.upper;
+  }
+  if (!belongs) {
+    ASSERT_EQ(joined, upper);
+  }
+}
+
+TEST(SplitMasterTest, ARemainderOfAnotherValueMovesTheParameterByHalfAUnitAtMost) {
+  const bool all = std::getenv("TIDEGATE_TEST_ALL") != nullptr;
+  for (std::uint32_t upper = 0; upper < 65536; ++upper) {
+    // Zeros, the ends of subnormals, exponents and finite numbers, infinities and NaNs.
+    const bool end = (upper & 0x7f) == 0 || (upper & 0x7f) == 0x7f;
+    const std::uint32_t stride = end ? 1 : all ? 31 : 4093;
+    for (std::uint32_t lower = 0; lower < 65536; lower += stride) {
+      ExpectJoinedNearUpper({static_cast<std::uint16_t>(upper), static_cast<std::uint16_t>(lower)});
+      if (HasFatalFailure()) return;
+    }
+    for (std::uint16_t lower : {1, 0x7fff, 0x8000, 0x8001, 0xffff}) {
+      ExpectJoinedNearUpper({static_cast<std::uint16_t>(upper), lower});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST(StochasticRoundingTest, IsRightOnAverage) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 20; ++i) {

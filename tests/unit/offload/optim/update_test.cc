@@ -9,11 +9,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "common/simd/targets.h"
 #include "offload/optim/reference.h"
+#include "offload/optim/split_master.h"
 #include "offload/optim/update_targets.h"
 #include "tests/unit/offload/optim/tensors.h"
 
@@ -182,6 +184,35 @@ TEST_P(UpdateTest, ATensorInPiecesGivesTheBitsOfTheWhole) {
     for (std::size_t i = 0; i < whole_sums.size(); ++i)
       ASSERT_EQ(pieces_sums[i].squares, whole_sums[i].squares);
   });
+}
+
+TEST_P(UpdateTest, HalvesOfAnyTwoValuesJoinAsThoseOfTheReference) {
+  // A step of SGD with lr 0 splits what it joined, which tells all but the payload of a NaN.
+  const Hyperparameters h{.rule = Rule::kSgd, .lr = 0};
+  const Layout layout{ElementType::kBFloat16, ElementType::kBFloat16, Master::kSplit};
+  const UpdateFunction update = FindUpdateFor(GetParam(), h, layout);
+  const Coefficients c = CoefficientsOf(h, 1, 1, 0);
+  constexpr std::size_t kAll = 65536;
+  const std::vector<std::uint16_t> gradient(kAll, 0x3f80);
+  std::vector<std::uint16_t> every(kAll);
+  std::iota(every.begin(), every.end(), std::uint16_t{0});
+  const auto expect = [&](std::vector<std::uint16_t> upper, std::vector<std::uint16_t> lower) {
+    std::vector<SplitFloat> expected(kAll);
+    for (std::size_t i = 0; i < kAll; ++i) expected[i] = Split(Joined({upper[i], lower[i]}));
+    TensorOperands operands{.count = kAll, .gradient = gradient.data()};
+    operands.parameter = upper.data();
+    operands.master = lower.data();
+    update(operands, 0, kAll, c, nullptr);
+    for (std::size_t i = 0; i < kAll; ++i)
+      ASSERT_TRUE(upper[i] == expected[i].upper && lower[i] == expected[i].lower) << i;
+  };
+  for (std::uint16_t lower : {0, 1, 2, 77, 0x7ffe, 0x7fff, 0x8000, 0x8001, 0xabcd, 0xfffe, 0xffff})
+    ASSERT_NO_FATAL_FAILURE(expect(every, std::vector<std::uint16_t>(kAll, lower))) << lower;
+  for (std::uint16_t upper : {0, 1, 0x7f, 0x80, 0x3f7f, 0x3f80, 0x7f7f, 0x7f80, 0x7f81, 0x7fff})
+    for (std::uint16_t sign : {0, 0x8000}) {
+      const auto both = static_cast<std::uint16_t>(upper | sign);
+      ASSERT_NO_FATAL_FAILURE(expect(std::vector<std::uint16_t>(kAll, both), every)) << both;
+    }
 }
 
 TEST_P(UpdateTest, SumsAloneAreThoseOfTheStep) {
