@@ -153,7 +153,7 @@ bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) cons
   return parameter.has_storage() && parameter.const_data_ptr() == memory_ &&
          parameter.sizes() == whole_.sizes() && parameter.strides() == whole_.strides() &&
          parameter.scalar_type() == whole_.scalar_type() &&
-         states_.size() == static_cast<std::size_t>(state_count) &&
+         states_.size() >= static_cast<std::size_t>(state_count) &&
          generation_ == ForkGeneration() && HasItsMemory();
 }
 

@@ -40,7 +40,10 @@ class OffloadParameter {
                    std::optional<OffloadPart> part = std::nullopt);
 
   /// Whether this is still the record of `parameter`: the same memory, in the process that made it.
+  /// It may have more states than that, which steps leave as they are.
   bool Serves(const at::Tensor& parameter, int state_count) const;
+  /// Whether nobody has given its tensors other memory.
+  bool HasItsMemory() const;
 
   const std::vector<at::Tensor>& states() const { return states_; }
   /// Of 8-bit states, one a state; else empty.
@@ -95,7 +98,6 @@ class OffloadParameter {
   void Stepped(const at::Tensor& copy);
 
  private:
-  bool HasItsMemory() const;
   std::optional<std::uint32_t> Version() const;
   void FollowParameter();
   /// Null where there are none.

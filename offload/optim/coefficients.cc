@@ -28,9 +28,6 @@ Status CheckHyperparameters(const Hyperparameters& hyperparameters) {
   TIDEGATE_RETURN_IF_ERROR(CheckRange("momentum", h.momentum, 0, kInfinity));
   TIDEGATE_RETURN_IF_ERROR(CheckRange("dampening", h.dampening, -kInfinity, kInfinity));
   TIDEGATE_RETURN_IF_ERROR(CheckRange("lr_decay", h.lr_decay, 0, kInfinity));
-  if (h.rule == Rule::kSgd && h.nesterov && (h.momentum == 0 || h.dampening != 0))
-    return Status(StatusCode::kInvalidArgument,
-                  "Nesterov momentum requires a momentum and zero dampening");
   return Status();
 }
 

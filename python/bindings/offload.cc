@@ -97,6 +97,7 @@ void BindParameter(py::module_& module) {
       .def_property_readonly("step",
                              [](const OffloadParameter& self) { return OrNone(self.step()); })
       .def_property_readonly("plain_states", &OffloadParameter::plain_states)
+      .def_property_readonly("has_its_memory", &OffloadParameter::HasItsMemory)
       .def_readwrite("fresh", &OffloadParameter::fresh)
       .def_readwrite("stream", &OffloadParameter::stream)
       .def("belong_to", &OffloadParameter::BelongTo, py::arg("dtensor"))

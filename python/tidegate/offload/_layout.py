@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -60,3 +63,28 @@ class Layout:
 def scale_key(name: str) -> str:
     """Key of the scales of an 8-bit state."""
     return f"{name}_scale"
+
+
+@dataclass(frozen=True)
+class StateNames:
+    """What torch calls the states of a rule, in the order in which the engine has them."""
+
+    names: tuple[str, ...]
+    counts_steps: bool = True
+
+    @functools.cached_property
+    def known(self) -> frozenset[str]:
+        """Keys of a state that are this package's business; all others are the user's own."""
+        steps = ("step",) if self.counts_steps else ()
+        return frozenset((*self.names, *map(scale_key, self.names), MASTER, REMAINDER, *steps))
+
+    def any_in(self, state: Mapping[str, Any]) -> bool:
+        return any(value is not None for key, value in state.items() if key in self.known)
+
+    def needed(self, count: int, saved: Mapping[str, Any]) -> tuple[str, ...]:
+        """The first ``count``, and those further ones that ``saved`` has.
+
+        A step that does not use a state keeps it: momentum may be 0 for some steps.
+        """
+        there = (at for at, name in enumerate(self.names, 1) if saved.get(name) is not None)
+        return self.names[: max(count, *there, 0)]

@@ -1,19 +1,18 @@
-"""What all offloaded optimizers share: the step over the engine, and states in and out of it."""
+"""What all offloaded optimizers share: construction, and the step over the engine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
 from tidegate.offload import _norm
 from tidegate.offload._layout import Layout
-from tidegate.offload._locals import gradient_of, is_flattened, local_of, stream_of
+from tidegate.offload._locals import gradient_of, is_flattened, local_of
 from tidegate.offload._shards import Shards, check_parameter
-from tidegate.offload._state import ParameterState, check_saved, make_state, plain
+from tidegate.offload._stateful import Stateful
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -22,20 +21,13 @@ if TYPE_CHECKING:
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 #: Attributes that a pickled or copied optimizer takes along besides torch's.
-_KEPT = ("_layout", "max_grad_norm", "_seed", "grad_norm")
+_KEPT = ("max_grad_norm", "_seed", "grad_norm")
 
 
-class Offloaded(Optimizer):
+class Offloaded(Stateful):
     """Mixed in before an optimizer class of torch's, whose constructor and state names it keeps."""
 
-    _counts_steps = True
     _engine_step: OffloadStep | None
-    #: Of parameters that have no state: SGD without momentum.
-    _stateless: dict[torch.Tensor, OffloadParameter]
-    #: Of each parameter among all, made when it is first asked for.
-    _places: dict[torch.Tensor, int]
-    #: With ``shard_over=``.
-    _shards: Shards | None = None
 
     def __init__(
         self,
@@ -88,6 +80,7 @@ class Offloaded(Optimizer):
         self.grad_norm: float | None = None
         self._norm_group = norm_group
         self._seed = seed
+        self._engine_step = None
         self._adopt_states()
 
     @property
@@ -108,14 +101,8 @@ class Offloaded(Optimizer):
     def _rule(self, group: dict[str, Any]) -> str:
         raise NotImplementedError
 
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        raise NotImplementedError
-
     def _hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
         raise NotImplementedError
-
-    def _initial(self, group: dict[str, Any]) -> float:
-        return 0.0
 
     # The step.
 
@@ -152,7 +139,7 @@ class Offloaded(Optimizer):
             else:
                 self._step_with_norm(step, factor, math.isfinite(self.max_grad_norm))
         finally:
-            step.clear()  # Gradients belong to the caller, who may want their memory back.
+            self._end_step(step)
 
     def _step_with_norm(self, step: OffloadStep, factor: float, clips: bool) -> None:
         def sum_up() -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -203,17 +190,11 @@ class Offloaded(Optimizer):
                 self.grad_norm = _norm.norm_of(shards.total_sums(step))
             shards.end_step()
         finally:
-            step.clear()
+            self._end_step(step)
 
-    def _plan(self, shards: Shards) -> None:
-        """Share out the parameters that are trained and new."""
-        new = [
-            (parameter, self._layout.cost_of(parameter, len(self._state_names(group))))
-            for group, parameter in self._all_parameters()
-            if (parameter.requires_grad or parameter.grad is not None)
-            and not shards.knows(parameter)
-        ]
-        shards.plan([parameter for parameter, _ in new], [cost for _, cost in new])
+    def _end_step(self, step: OffloadStep) -> None:
+        step.clear()  # Gradients belong to the caller, who may want their memory back.
+        self._forget_begun()
 
     def _settings(self, group: dict[str, Any]) -> dict[str, Any]:
         """What the engine is told of a parameter group."""
@@ -249,12 +230,10 @@ class Offloaded(Optimizer):
                 for parameter, gradient in zip(parameters, gradients, strict=True)
             ]
             local = [p if type(p) in _PLAIN else local_of(p) for p in parameters]
-            names = self._state_names(group)
             records: list[Any] = self._records_of(parameters)
-            for place in step.stale(records, local, len(names)):
-                records[place] = self._adopt(
-                    parameters[place], group, names, self.state.get(parameters[place]) or {}
-                )
+            for place in step.stale(records, local, self._state_count(group)):
+                parameter = parameters[place]
+                records[place] = self._adopt(parameter, group, self.state.get(parameter) or {})
             step.add(self._rule(group), records, gradients, **self._settings(group))
             stepped += parameters
         return stepped
@@ -268,37 +247,6 @@ class Offloaded(Optimizer):
                 records[place] = self._stateless.get(parameters[place])
         return records
 
-    def _adopt(
-        self,
-        parameter: torch.Tensor,
-        group: dict[str, Any],
-        names: tuple[str, ...],
-        saved: Mapping[str, Any],
-    ) -> OffloadParameter:
-        """Make the parameter's state anew in the engine's memory, with the values of ``saved``."""
-        make: Callable[..., ParameterState] = make_state
-        if self._shards is not None:
-            if not self._shards.knows(parameter):
-                self._plan(self._shards)
-            make = self._shards.make_state
-        state = make(
-            parameter, names, self._counts_steps, self._layout, saved, self._initial(group)
-        )
-        record = state.record
-        assert record is not None
-        if state:
-            self.state[parameter] = state
-        else:
-            self._stateless[parameter] = record
-        record.stream = stream_of(parameter, self._place_of(parameter))
-        return record
-
-    def _place_of(self, parameter: torch.Tensor) -> int:
-        if parameter not in self._places:
-            everything = (parameter for _, parameter in self._all_parameters())
-            self._places = {known: place for place, known in enumerate(everything)}
-        return self._places[parameter]
-
     def _step_of_engine(self) -> OffloadStep:
         from tidegate import _backend
 
@@ -306,119 +254,10 @@ class Offloaded(Optimizer):
             self._engine_step = _backend.load_shim().OffloadStep()
         return self._engine_step
 
-    # States in and out.
-
-    def _adopt_states(self) -> None:
-        """After construction and unpickling: what torch has made of states goes to the engine."""
-        self._engine_step = None
-        self._stateless = {}
-        self._places = {}
-        with torch.no_grad():
-            for group, parameter in self._all_parameters():
-                state = self.state.get(parameter)
-                if state:
-                    self._adopt(parameter, group, self._state_names(group), state)
-
-    def _all_parameters(self) -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                yield group, parameter
-
-    def state_dict(self) -> dict[str, Any]:
-        """As torch's, in the layout of torch's optimizers whatever the layout in memory.
-
-        States are float32 and under torch's names, with ``master_param`` beside them where there
-        is one, and load into the optimizer of torch's that this one is named after. With
-        ``shard_over=`` it is the states of all ranks, on each that asks and without the others'
-        help, but an optimizer must not be dropped on a rank while another reads.
-        """
-
-        def export(_: Optimizer, result: dict[str, Any]) -> None:
-            parameters = [parameter for _, parameter in self._all_parameters()]
-            groups = [group for group, _ in self._all_parameters()]
-            with torch.no_grad():
-                for key, state in result["state"].items():
-                    if isinstance(state, ParameterState):
-                        names = self._state_names(groups[key])
-                        result["state"][key] = self._exported(parameters[key], names, state)
-
-        # First of all hooks: the user's see what is returned.
-        hook = self.register_state_dict_post_hook(export, prepend=True)
-        try:
-            result: dict[str, Any] = super().state_dict()
-        finally:
-            hook.remove()
-        return result
-
-    def _exported(
-        self, parameter: torch.Tensor, names: tuple[str, ...], state: ParameterState
-    ) -> Any:
-        if self._shards is None:
-            return plain(parameter, names, state)
-        return self._shards.whole_state(parameter, names, self._layout, state)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's; takes dictionaries of torch's optimizers and of any layout of this one's.
-
-        States keep their precision whatever the parameter's dtype. ValueError if a shape does not
-        fit, before anything has changed. With ``shard_over=`` all ranks must call it, each with the
-        states of all, of which it takes its part.
-        """
-        if self._shards is None:
-            self._load(state_dict)
-        else:
-            self._shards.load(lambda: self._load(state_dict), self._records)
-
-    def _records(self) -> list[OffloadParameter]:
-        records = (getattr(state, "record", None) for state in self.state.values())
-        return [record for record in records if record is not None]
-
-    def _load(self, state_dict: dict[str, Any]) -> None:
-        states: dict[Any, Any] = {}
-
-        def keep_states(_: Optimizer, loaded: dict[str, Any]) -> dict[str, Any]:
-            states.update(self._checked_states(loaded))
-            # torch's would copy all states and round them to the parameters' dtypes.
-            return {**loaded, "state": {}}
-
-        # Last of all hooks: what the user's make of the dictionary is what is loaded.
-        hook = self.register_load_state_dict_pre_hook(keep_states)
-        self._loading = states
-        try:
-            super().load_state_dict(state_dict)
-        finally:
-            hook.remove()
-            del self._loading
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if self._shards is not None:
-            self._shards.before_loading()
-        super().__setstate__(state)
-        self.state.update(getattr(self, "_loading", {}))
         self.__dict__.setdefault("_norm_group", None)
-        self._adopt_states()
+        self._engine_step = None
+        super().__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._shards is not None:
-            raise TypeError(
-                "an optimizer with shard_over= has a part of its states only and can be neither"
-                " pickled nor copied; save its state_dict()"
-            )
         return {**super().__getstate__(), **{name: getattr(self, name) for name in _KEPT}}
-
-    def _checked_states(self, loaded: dict[str, Any]) -> dict[Any, Any]:
-        """The states of a dictionary by parameter; ValueError if one does not fit it."""
-        keys = [key for group in loaded["param_groups"] for key in group["params"]]
-        members = dict(zip(keys, self._all_parameters(), strict=False))
-        states: dict[Any, Any] = {}
-        for key, saved in loaded["state"].items():
-            if key not in members:
-                states[key] = saved
-                continue
-            group, parameter = members[key]
-            try:
-                check_saved(parameter, self._state_names(group), saved)
-            except ValueError as error:
-                raise ValueError(f"state of parameter {key}: {error}") from None
-            states[parameter] = saved
-        return states

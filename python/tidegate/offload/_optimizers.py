@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import Optimizer
 
+from tidegate.offload._layout import StateNames
 from tidegate.offload._offloaded import Offloaded
 
 if TYPE_CHECKING:
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 
 
 class _AdamFamily(Offloaded):
+    _names = StateNames(("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
+
     def _rule(self, group: dict[str, Any]) -> str:
         return "adamw" if group["decoupled_weight_decay"] else "adam"
 
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        moments = ("exp_avg", "exp_avg_sq")
-        return (*moments, "max_exp_avg_sq") if group["amsgrad"] else moments
+    def _state_count(self, group: dict[str, Any]) -> int:
+        return 3 if group["amsgrad"] else 2
 
     def _hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
         beta1, beta2 = group["betas"]
@@ -72,13 +74,13 @@ class Adam(_AdamFamily, torch.optim.Adam):
 class SGD(Offloaded, torch.optim.SGD):
     """``torch.optim.SGD``, with momentum and Nesterov; otherwise as AdamW."""
 
-    _counts_steps = False
+    _names = StateNames(("momentum_buffer",), counts_steps=False)
 
     def _rule(self, group: dict[str, Any]) -> str:
         return "sgd"
 
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return ("momentum_buffer",) if group["momentum"] != 0 else ()
+    def _state_count(self, group: dict[str, Any]) -> int:
+        return 1 if group["momentum"] != 0 else 0
 
     def _hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -91,11 +93,10 @@ class SGD(Offloaded, torch.optim.SGD):
 class Adagrad(Offloaded, torch.optim.Adagrad):
     """``torch.optim.Adagrad``; otherwise as AdamW."""
 
+    _names = StateNames(("sum",))
+
     def _rule(self, group: dict[str, Any]) -> str:
         return "adagrad"
-
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return ("sum",)
 
     def _initial(self, group: dict[str, Any]) -> float:
         return float(group["initial_accumulator_value"])
@@ -111,7 +112,7 @@ class Lion(Offloaded, Optimizer):
     (1 - beta2) * g``: one state, ``exp_avg``. Keywords as AdamW's.
     """
 
-    _counts_steps = False
+    _names = StateNames(("exp_avg",), counts_steps=False)
 
     def __init__(
         self,
@@ -148,9 +149,6 @@ class Lion(Offloaded, Optimizer):
 
     def _rule(self, group: dict[str, Any]) -> str:
         return "lion"
-
-    def _state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return ("exp_avg",)
 
     def _hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
         beta1, beta2 = group["betas"]

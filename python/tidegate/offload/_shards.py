@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from tidegate.offload._cuts import BLOCK, cuts_of
 from tidegate.offload._layout import BLOCK as SCALE_BLOCK
-from tidegate.offload._layout import MASTER, REMAINDER, Layout, scale_key
+from tidegate.offload._layout import MASTER, REMAINDER, Layout, StateNames, scale_key
 from tidegate.offload._locals import is_flattened
 from tidegate.offload._node import dropped_in, free, gather, keep_after, node_of
 from tidegate.offload._state import ParameterState, entries_of, make_state, plain
@@ -81,8 +81,8 @@ class Shards:
     def make_state(
         self,
         parameter: torch.Tensor,
-        names: tuple[str, ...],
-        counts_steps: bool,
+        names: StateNames,
+        count: int,
         layout: Layout,
         saved: Mapping[str, Any],
         initial: float,
@@ -93,7 +93,7 @@ class Shards:
             (end - begin,), (1,), parameter.storage_offset() + begin
         )
         values = dict(saved)
-        for name in (*names, MASTER, REMAINDER):
+        for name in (*names.names, MASTER, REMAINDER):
             value = values.get(name)
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
                 values[name] = _in_memory_order(parameter, value)[begin:end]
@@ -101,20 +101,16 @@ class Shards:
                     blocks = slice(begin // SCALE_BLOCK, -(-end // SCALE_BLOCK))
                     values[scale_key(name)] = values[scale_key(name)][blocks]
 
-        def make_record(master: str) -> OffloadParameter:
+        def make_record(master: str, states: int) -> OffloadParameter:
             return self._native.make_record(
-                self._rows[parameter], parameter, master, layout.states, len(names), counts_steps
+                self._rows[parameter], parameter, master, layout.states, states, names.counts_steps
             )
 
-        return make_state(part, names, counts_steps, layout, values, initial, make_record)
+        return make_state(part, names, count, layout, values, initial, make_record)
 
     def whole_state(
-        self,
-        parameter: torch.Tensor,
-        names: tuple[str, ...],
-        layout: Layout,
-        state: ParameterState,
-    ) -> Any:
+        self, parameter: torch.Tensor, layout: Layout, state: ParameterState
+    ) -> dict[str, Any]:
         """``plain`` of the whole parameter's state, of the parts of all ranks; in ordinary memory.
 
         Not a collective: the parts are read where they lie.
@@ -125,14 +121,19 @@ class Shards:
                 "an entry of the state of a parameter was replaced; this rank alone knows of it"
                 " until the next step"
             )
+        names = state.names
         record = self._make_whole(
-            parameter, layout.master_of(parameter), layout.states, len(names), False
+            parameter,
+            layout.master_of(parameter),
+            layout.states,
+            len(state.record.states),
+            False,
         )
         self._native.gather(self._rows[parameter], record)
-        whole = plain(
-            parameter, names, ParameterState(entries_of(parameter, names, record), record)
-        )
-        return {"step": state["step"], **whole} if "step" in state else whole
+        whole = ParameterState(entries_of(parameter, names, record), record, names)
+        counted = {"step": state["step"]} if names.counts_steps else {}
+        others = {key: value for key, value in state.items() if key not in names.known}
+        return {**counted, **plain(parameter, whole), **others}
 
     # What the ranks do together.
 

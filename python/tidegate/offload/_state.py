@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tidegate.offload._layout import MASTER, REMAINDER, Layout, scale_key
+from tidegate.offload._layout import BLOCK, MASTER, REMAINDER, Layout, StateNames, scale_key
 from tidegate.offload._locals import like, local_of
 
 if TYPE_CHECKING:
@@ -17,109 +18,142 @@ if TYPE_CHECKING:
 class ParameterState(dict[str, Any]):
     """What ``optimizer.state[parameter]`` holds, and the engine's record of it.
 
-    Tensors may be changed in place. An entry that is replaced or removed makes the record void;
-    the next step makes a new one of what the dictionary holds then. Pickled and copied as the
-    plain dictionary that torch's optimizers have.
+    Tensors may be changed in place. Where an entry that the engine knows is replaced or removed the
+    record is void; the next step makes a new one of what the dictionary holds then. Entries of
+    other names are the user's own. Pickled and copied as the plain dictionary that torch's
+    optimizers have.
     """
 
-    __slots__ = ("record",)
+    __slots__ = ("names", "record")
 
-    def __init__(self, entries: Mapping[str, Any], record: OffloadParameter | None) -> None:
+    def __init__(
+        self, entries: Mapping[str, Any], record: OffloadParameter | None, names: StateNames
+    ) -> None:
         super().__init__(entries)
         self.record = record
+        self.names = names
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
+    def _changes(self, keys: Iterable[str]) -> None:
+        if not self.names.known.isdisjoint(keys):
+            self.record = None
+
     def __setitem__(self, key: str, value: Any) -> None:
-        self.record = None
+        self._changes((key,))
         super().__setitem__(key, value)
 
     def __delitem__(self, key: str) -> None:
-        self.record = None
+        self._changes((key,))
         super().__delitem__(key)
 
+    def __ior__(self, entries: Any) -> ParameterState:  # type: ignore[override,misc]
+        self.update(entries)
+        return self
+
     def clear(self) -> None:
-        self.record = None
+        self._changes(self)
         super().clear()
 
     def pop(self, *arguments: Any) -> Any:
-        self.record = None
+        self._changes(arguments[:1])
         return super().pop(*arguments)
 
     def popitem(self) -> tuple[str, Any]:
-        self.record = None
-        return super().popitem()
+        key, value = super().popitem()
+        self._changes((key,))
+        return key, value
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
-            self.record = None
+            self._changes((key,))
         return super().setdefault(key, default)
 
     def update(self, *arguments: Any, **entries: Any) -> None:
-        self.record = None
-        super().update(*arguments, **entries)
+        new = dict(*arguments, **entries)
+        self._changes(new)
+        super().update(new)
 
 
 def make_state(
     parameter: torch.Tensor,
-    names: tuple[str, ...],
-    counts_steps: bool,
+    names: StateNames,
+    count: int,
     layout: Layout,
     saved: Mapping[str, Any],
     initial: float = 0.0,
-    make_record: Callable[[str], OffloadParameter] | None = None,
+    make_record: Callable[[str, int], OffloadParameter] | None = None,
 ) -> ParameterState:
     """State of ``parameter`` in the engine's memory, with the values of ``saved`` where it has any.
 
-    ``saved`` may hold float32, 16-bit or this layout's own representation of each of ``names``;
-    what it lacks is ``initial`` (the master: the parameter's own value). ValueError if a shape in
-    it is not the parameter's; nothing of ``saved`` is kept. ``make_record`` makes the engine's
-    record for a kind of master, where that is not simply one of ``parameter``.
+    It has the first ``count`` of ``names``, and what else of them ``saved`` has. ``saved`` may hold
+    them in float32, 16 bits or 8 bits with scales; what it lacks is ``initial`` (the master: the
+    parameter's own value). The user's own entries go along. Raises what :func:`check_saved` does;
+    nothing of ``saved`` is kept but those. ``make_record`` makes the engine's record for a kind of
+    master and a number of states, where that is not simply one of ``parameter``.
     """
     from tidegate import _backend
 
     local = local_of(parameter)
-    check_saved(parameter, names, saved)
+    check_saved(parameter, names, layout, saved)
     master = layout.master_of(local)
+    needed = names.needed(count, saved)
     if make_record is not None:
-        record = make_record(master)
+        record = make_record(master, len(needed))
     else:
         record = _backend.load_shim().OffloadParameter(
-            local, master, layout.states, len(names), counts_steps
+            local, master, layout.states, len(needed), names.counts_steps
         )
         if local is not parameter:
             record.belong_to(parameter)
     if record.step is not None:
         record.step.fill_(float(saved.get("step", 0.0)))
-    for index, name in enumerate(names):
+    for index, name in enumerate(needed):
         value = saved.get(name)
         if value is None:
             record.fill_state(index, initial)
-        elif value.dtype == torch.uint8:
-            record.states[index].copy_(local_of(value))
-            record.scales[index].copy_(saved[scale_key(name)])
         else:
-            record.import_state(index, local_of(value))
-    record.fresh = not any(saved.get(name) is not None for name in names)
+            _import(record, index, local_of(value), saved.get(scale_key(name)))
+    record.fresh = not any(saved.get(name) is not None for name in needed)
     if master != "none":
         value = saved.get(MASTER)
         if value is not None:
             record.import_master(local_of(value))
         elif REMAINDER in saved:
             record.master.copy_(local_of(saved[REMAINDER]))
-    return ParameterState(entries_of(parameter, names, record), record)
+    others = {key: value for key, value in saved.items() if key not in names.known}
+    return ParameterState({**entries_of(parameter, names, record), **others}, record, names)
+
+
+def _import(record: OffloadParameter, index: int, value: torch.Tensor, scales: Any) -> None:
+    from tidegate import _backend
+
+    state = record.states[index]
+    if value.dtype != torch.uint8:
+        record.import_state(index, value)
+    elif state.dtype == torch.uint8 and state.stride() == value.stride():
+        state.copy_(value)
+        record.scales[index].copy_(scales)
+    else:  # Of another layout, or in another order, in which blocks are other ones.
+        like_value = torch.empty_strided(value.shape, value.stride())
+        raw = _backend.load_shim().OffloadParameter(
+            like_value, "none", "8bit", index + 1, False, in_arena=False
+        )
+        raw.states[index].copy_(value)
+        raw.scales[index].copy_(scales)
+        record.import_state(index, raw.export_state(index))
 
 
 def entries_of(
-    parameter: torch.Tensor, names: tuple[str, ...], record: OffloadParameter
+    parameter: torch.Tensor, names: StateNames, record: OffloadParameter
 ) -> dict[str, Any]:
-    """What the state of ``parameter`` consists of; its tensors are the record's."""
+    """What the record has of the state of ``parameter``; the tensors are the record's."""
     entries: dict[str, Any] = {}
     if record.step is not None:
         entries["step"] = record.step
-    for index, name in enumerate(names):
-        entries[name] = like(parameter, record.states[index])
+    for index, (name, state) in enumerate(zip(names.names, record.states, strict=False)):
+        entries[name] = like(parameter, state)
         if record.scales:
             entries[scale_key(name)] = record.scales[index]
     if record.master is not None:
@@ -128,11 +162,14 @@ def entries_of(
     return entries
 
 
-def check_saved(parameter: torch.Tensor, names: Iterable[str], saved: Mapping[str, Any]) -> None:
-    """ValueError unless each entry of ``saved`` fits ``parameter``."""
-    for name in (*names, MASTER):
+def check_saved(
+    parameter: torch.Tensor, names: StateNames, layout: Layout, saved: Mapping[str, Any]
+) -> None:
+    """ValueError unless each entry of ``saved`` fits ``parameter``, TypeError for its dtype."""
+    master = layout.master_of(local_of(parameter))
+    for name in (*names.names, MASTER, REMAINDER):
         value = saved.get(name)
-        if value is None:
+        if value is None or (name == REMAINDER and master == "none"):
             continue
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"{name} must be a tensor; got {type(value).__name__}")
@@ -146,28 +183,40 @@ def check_saved(parameter: torch.Tensor, names: Iterable[str], saved: Mapping[st
                 f" {tuple(local_of(value).shape)} of it and {tuple(local_of(parameter).shape)} of"
                 " the parameter; load it by torch.distributed.checkpoint"
             )
-        if value.dtype == torch.uint8 and scale_key(name) not in saved:
-            raise ValueError(f"{name} has 8 bits but there is no {scale_key(name)}")
-        if not value.dtype.is_floating_point and value.dtype != torch.uint8:
+        if name == REMAINDER:
+            if value.dtype != torch.int16 or (master != "split" and saved.get(MASTER) is None):
+                raise ValueError(f"{name} is of master='split', in int16; got {value.dtype}")
+        elif value.dtype == torch.uint8 and name != MASTER:
+            _check_scales(local_of(parameter), scale_key(name), saved)
+        elif not value.dtype.is_floating_point:
             raise ValueError(f"{name} must be of a floating-point dtype; got {value.dtype}")
-    step = saved.get("step")
-    if step is not None and not float(step) >= 0:
+    step = saved.get("step") if names.counts_steps else None
+    if step is not None and not 0 <= float(step) < math.inf:
         raise ValueError(f"step must not be negative; got {float(step)}")
 
 
-def plain(parameter: torch.Tensor, names: tuple[str, ...], state: Mapping[str, Any]) -> Any:
+def _check_scales(local: torch.Tensor, key: str, saved: Mapping[str, Any]) -> None:
+    scales = saved.get(key)
+    if not isinstance(scales, torch.Tensor) or not scales.dtype.is_floating_point:
+        raise ValueError(f"an 8-bit state lacks its {key}")
+    blocks = -(-local.numel() // BLOCK)
+    if scales.shape != (blocks,):
+        raise ValueError(f"{key} has shape {tuple(scales.shape)}, needed are {blocks} scales")
+
+
+def plain(parameter: torch.Tensor, state: ParameterState) -> dict[str, Any]:
     """``state`` in the layout of torch's optimizers: float32, under torch's names.
 
     The tensors of a layout that is torch's are shared; those of others are copies, from which the
-    same bits can be loaded again.
+    same bits can be loaded again. The user's own entries are as they are.
     """
-    record = getattr(state, "record", None)
+    record, names = state.record, state.names
     if record is None:
         return dict(state)
     result: dict[str, Any] = {}
-    if "step" in state:
+    if record.step is not None:
         result["step"] = state["step"]
-    for index, name in enumerate(names):
+    for index, name in enumerate(names.names[: len(record.states)]):
         stored = state[name]
         exported = stored if record.plain_states else like(parameter, record.export_state(index))
         result[name] = exported
@@ -175,4 +224,5 @@ def plain(parameter: torch.Tensor, names: tuple[str, ...], state: Mapping[str, A
         result[MASTER] = state[MASTER]
     elif record.master is not None:
         result[MASTER] = like(parameter, record.export_master())
+    result.update((key, value) for key, value in state.items() if key not in names.known)
     return result

@@ -65,7 +65,6 @@ TEST(CoefficientsTest, RefusesValuesOutOfRange) {
   EXPECT_FALSE(CheckHyperparameters({.beta2 = -0.1}).ok());
   EXPECT_FALSE(CheckHyperparameters({.eps = kNan}).ok());
   EXPECT_FALSE(CheckHyperparameters({.weight_decay = -1}).ok());
-  EXPECT_FALSE(CheckHyperparameters({.rule = Rule::kSgd, .nesterov = true}).ok());
 }
 
 }  // namespace
