@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import torch
+from tidegate import offload
+
 from tests.python.jobs import expect_right
 
 #: Rank 1 has no gradients, then one of a dtype that is refused; rank 0 must neither hang nor step.
@@ -60,3 +64,18 @@ print("right")
 
 def test_all_ranks_take_part_in_the_norm(tmp_path: Path) -> None:
     expect_right(NORM_JOB, tmp_path, 2)
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
+def test_a_parameter_twice_in_a_group_is_refused() -> None:
+    """Two threads would update it at once."""
+    one, other = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    with pytest.raises(ValueError, match="the same parameter twice"):
+        offload.SGD([one, one], lr=0.1)
+    optimizer = offload.SGD([one], lr=0.1)
+    with pytest.raises(ValueError, match="the same parameter twice"):
+        optimizer.add_param_group({"params": (it for it in [other, other])})
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": other})
+    with pytest.raises(ValueError, match="not differentiable"):
+        optimizer.add_param_group({"params": torch.nn.Parameter(one), "differentiable": True})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tidegate.offload._layout import MASTER, Layout
+from tidegate.offload._layout import MASTER, Layout, StateNames
+from tidegate.offload._locals import local_of
 from tidegate.offload._optimizers import SGD, Adagrad, Adam, AdamW
 
 if TYPE_CHECKING:
@@ -27,33 +29,44 @@ _OFFLOADED: dict[type[Optimizer], type[Offloaded]] = {
 class OffloadedStates:
     """What :func:`offload_states` returns: a way back. Usable as a context manager."""
 
-    def __init__(self, optimizer: Offloaded, original: type[Optimizer]) -> None:
+    def __init__(
+        self, optimizer: Offloaded, original: type[Optimizer], added: frozenset[str]
+    ) -> None:
         self._optimizer: Offloaded | None = optimizer
         self._original = original
+        self._added = added
 
     def give_back(self) -> None:
         """Make the optimizer what it was, with the states as they are now, in ordinary memory.
 
         States become float32, as torch's optimizers load them, but that they take the dtype of a
-        16-bit parameter, as torch's do. Does nothing the second time.
+        16-bit parameter, as torch's do. Parameter groups and hooks stay as they are, and no hook is
+        called. Does nothing the second time. If it raises, the optimizer is still offloaded:
+        ValueError if somebody has replaced its ``step`` meanwhile, who must take that away first.
         """
         if self._optimizer is None:
             return
         optimizer: Any = self._optimizer
-        self._optimizer = None
-        exported = optimizer.state_dict()
-        for state in exported["state"].values():
-            state.pop(MASTER, None)
+        scheduled = _has_step(optimizer)
+        with torch.no_grad():
+            states = {
+                parameter: _given_back(
+                    parameter, optimizer._plain_state(group, parameter), optimizer._names
+                )
+                for group, parameter in optimizer._all_parameters()
+                if optimizer.state.get(parameter)
+            }
         optimizer.__class__ = self._original
-        for name in ("_layout", "_norm_group", "_seed", "_stateless", "_engine_step"):
-            del optimizer.__dict__[name]
-        _renew_step(optimizer)
-        optimizer.load_state_dict(exported)
-        for state in optimizer.state.values():
-            # Loading shares tensors that have the right dtype already.
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    state[key] = value.clone()
+        for name in self._added:
+            vars(optimizer).pop(name, None)
+        if scheduled:
+            _renew_step(optimizer)
+        for parameter, state in states.items():
+            if state:
+                optimizer.state[parameter] = state
+            else:
+                del optimizer.state[parameter]
+        self._optimizer = None
 
     def __enter__(self) -> OffloadedStates:
         return self
@@ -77,7 +90,10 @@ def offload_states(
     schedulers, hooks and whoever else holds it need not know. It becomes the class of the same name
     in ``tidegate.offload``, whose keywords these are. ``give_back()`` of the result undoes it.
 
-    TypeError for any other optimizer, also for a subclass, whose step may do anything.
+    TypeError for any other optimizer, also for a subclass, whose step may do anything, and for a
+    parameter of a dtype that is not offered; ValueError for settings that are not, and where
+    somebody has put a ``step`` of their own on the optimizer, which would go on to call torch's (a
+    scheduler's is known). Whatever it raises, the optimizer is as before.
     """
     original = type(optimizer)
     offloaded = _OFFLOADED.get(original)
@@ -86,26 +102,76 @@ def offload_states(
         raise TypeError(
             f"offload_states takes {offered}; got {original.__module__}.{original.__qualname__}"
         )
-    changed: Any = optimizer
     layout = Layout(master, states)
-    changed.__class__ = offloaded
-    changed._take_over(layout, max_grad_norm, norm_group, seed)
-    changed._patch_step_function()
-    _renew_step(changed)
-    return OffloadedStates(changed, original)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                layout.master_of(local_of(parameter))
+    changed: Any = optimizer
+    scheduled = _has_step(changed)
+    attributes, entries = dict(vars(changed)), dict(changed.state)
+    try:
+        changed.__class__ = offloaded
+        changed._take_over(layout, max_grad_norm, norm_group, seed)
+        changed._patch_step_function()
+    except BaseException:
+        changed.__class__ = original
+        vars(changed).clear()
+        vars(changed).update(attributes)
+        changed.state.clear()
+        changed.state.update(entries)
+        raise
+    added = frozenset(vars(changed).keys() - attributes.keys())
+    if scheduled:
+        _renew_step(changed)
+    return OffloadedStates(changed, original, added)
+
+
+def _given_back(
+    parameter: torch.Tensor, state: dict[str, Any], names: StateNames
+) -> dict[str, Any]:
+    """``state`` as torch's optimizer would have it after a load, in memory of its own."""
+    result: dict[str, Any] = {}
+    for key, value in state.items():
+        if key == MASTER:
+            continue
+        if key not in names.known or not isinstance(value, torch.Tensor):
+            result[key] = value
+        else:
+            dtype = value.dtype if key == "step" else parameter.dtype
+            result[key] = value.to(dtype, copy=True)
+    return result
+
+
+def _has_step(optimizer: Any) -> bool:
+    """Whether a scheduler has put a ``step`` on the optimizer; ValueError if somebody else has."""
+    step = vars(optimizer).get("step")
+    if step is None:
+        return False
+    inner = getattr(step, "__wrapped__", None)
+    inner = getattr(inner, "__func__", inner)
+    # Who wraps a scheduler's has its attributes, too, but wraps that.
+    if not hasattr(step, "_wrapped_by_lr_sched") or inner is not type(optimizer).step:
+        code = getattr(step, "__code__", None)
+        where = repr(step) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+        raise ValueError(
+            f"somebody has put a step of their own on the optimizer, in the place of its class's"
+            f" ({where}); take that away first"
+        )
+    return True
 
 
 def _renew_step(optimizer: Any) -> None:
-    """A scheduler puts a ``step`` of its own into the optimizer, which calls the class it met."""
-    old = optimizer.__dict__.get("step")
-    if old is None:
-        return
+    """A scheduler's ``step`` calls the class that it met."""
     step = type(optimizer).step
+    reference = weakref.ref(optimizer)
 
     @functools.wraps(step)
     def stepping(*arguments: Any, **keywords: Any) -> Any:
-        optimizer._opt_called = True
-        return step(optimizer, *arguments, **keywords)
+        itself = reference()
+        assert itself is not None
+        itself._opt_called = True
+        return step(itself, *arguments, **keywords)
 
     stepping._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
     optimizer.step = stepping

@@ -40,8 +40,6 @@ class Offloaded(Stateful):
         shard_over: ProcessGroup | None = None,
         **keywords: Any,
     ) -> None:
-        if keywords.get("differentiable"):
-            raise ValueError("an offloaded step is not differentiable")
         layout = Layout(master, states)
         super().__init__(*arguments, **keywords)
         if shard_over is None:
@@ -71,6 +69,8 @@ class Offloaded(Stateful):
         seed: int,
     ) -> None:
         """Begin to step what torch's constructor has made."""
+        for group in self.param_groups:
+            _check_group(group)
         if max_grad_norm is not None and not max_grad_norm > 0:
             raise ValueError(f"max_grad_norm must be above 0; got {max_grad_norm}")
         self._layout = layout
@@ -82,6 +82,15 @@ class Offloaded(Stateful):
         self._seed = seed
         self._engine_step = None
         self._adopt_states()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's, but that ValueError is raised for a parameter that is twice in the group."""
+        super().add_param_group(param_group)
+        try:
+            _check_group(param_group)
+        except ValueError:
+            self.param_groups.pop()
+            raise
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -261,3 +270,11 @@ class Offloaded(Stateful):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: getattr(self, name) for name in _KEPT}}
+
+
+def _check_group(group: dict[str, Any]) -> None:
+    if group.get("differentiable"):
+        raise ValueError("an offloaded step is not differentiable")
+    if len(set(group["params"])) != len(group["params"]):
+        # torch warns, and steps it twice; all parameters are stepped at once here.
+        raise ValueError("a parameter group has the same parameter twice; give it once")
