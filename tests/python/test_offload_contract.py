@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from tidegate import offload
 
 from tests.python.jobs import expect_right
@@ -79,3 +83,80 @@ def test_a_parameter_twice_in_a_group_is_refused() -> None:
     optimizer.add_param_group({"params": other})
     with pytest.raises(ValueError, match="not differentiable"):
         optimizer.add_param_group({"params": torch.nn.Parameter(one), "differentiable": True})
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, float("nan")])
+def test_a_limit_of_the_norm_is_checked_whenever_it_is_set(value: float) -> None:
+    optimizer = offload.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1, max_grad_norm=1.0)
+    with pytest.raises(ValueError, match="max_grad_norm must be above 0"):
+        optimizer.max_grad_norm = value
+    assert optimizer.max_grad_norm == 1.0
+    optimizer.max_grad_norm = None
+
+
+@pytest.mark.parametrize("limit", [1.0, float("inf")])
+def test_the_norm_is_that_of_the_last_step(limit: float) -> None:
+    parameter = torch.nn.Parameter(torch.ones(4))
+    optimizer = offload.SGD([parameter], lr=0.1, max_grad_norm=limit)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    scaler.scale(torch.ones(()))  # Which makes the scale.
+
+    def step(gradient: torch.Tensor) -> None:
+        parameter.grad = gradient
+        scaler.step(optimizer)
+        scaler.update()
+
+    step(torch.ones(4))
+    assert optimizer.grad_norm == 2.0
+    step(torch.full((4,), torch.inf))
+    assert optimizer.grad_norm is None
+    step(torch.ones(4))
+    assert optimizer.grad_norm is not None
+    parameter.grad = torch.ones(4)
+    parameter.grad.data = torch.ones(5)
+    with pytest.raises(ValueError, match="shape"):
+        optimizer.step()
+    assert optimizer.grad_norm is None
+    parameter.grad = torch.ones(4)
+    optimizer.step()
+    optimizer.max_grad_norm = None
+    optimizer.step()
+    assert optimizer.grad_norm is None
+
+
+@pytest.mark.parametrize("found", [0.0, 1.0])
+def test_a_scale_of_zero_is_no_error(found: float) -> None:
+    results = []
+    for optimizer_class, how in ((offload.SGD, {}), (torch.optim.SGD, {"fused": True})):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer: Any = optimizer_class([parameter], lr=0.1, **how)
+        parameter.grad = torch.tensor([1.0, -1.0, 0.0])
+        optimizer.grad_scale = torch.tensor(0.0)
+        optimizer.found_inf = torch.tensor(found)
+        optimizer.step()
+        results.append(parameter.detach())
+    assert torch.equal(*(torch.nan_to_num(result, nan=7.0) for result in results))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copy_does_not_take_its_ranks_part_for_the_norm(copied: Any, tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        parameter = torch.nn.Parameter(torch.ones(4))
+        optimizer = offload.SGD([parameter], lr=0.1, max_grad_norm=1.0, norm_group=dist.group.WORLD)
+        parameter.grad = torch.ones(4)
+        optimizer.step()
+        twin = copied(copied(optimizer))
+        assert twin.grad_norm is None
+        assert not twin._step_supports_amp_scaling
+        (other,) = twin.param_groups[0]["params"]
+        other.grad = torch.ones(4)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"set optimizer\.norm_group"):
+                twin.step()
+        assert torch.equal(other, parameter)
+        twin.norm_group = dist.group.WORLD
+        twin.step()
+        assert twin.grad_norm == 2.0
+    finally:
+        dist.destroy_process_group()

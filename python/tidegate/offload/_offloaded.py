@@ -20,14 +20,20 @@ if TYPE_CHECKING:
     from tidegate._shim_types import OffloadParameter, OffloadStep
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-#: Attributes that a pickled or copied optimizer takes along besides torch's.
-_KEPT = ("max_grad_norm", "_seed", "grad_norm")
 
 
 class Offloaded(Stateful):
     """Mixed in before an optimizer class of torch's, whose constructor and state names it keeps."""
 
     _engine_step: OffloadStep | None
+    _max_grad_norm: float | None
+    #: Norm of all gradients in the last step, before clipping; None without ``max_grad_norm`` and
+    #: after a step that was skipped or failed.
+    grad_norm: float | None = None
+    #: Over which ranks the gradients of other parameters than DTensors are spread. A copied or
+    #: unpickled optimizer has none, and refuses to take norms until it is set again.
+    norm_group: ProcessGroup | None = None
+    _lost_norm_group = False
 
     def __init__(
         self,
@@ -71,14 +77,10 @@ class Offloaded(Stateful):
         """Begin to step what torch's constructor has made."""
         for group in self.param_groups:
             _check_group(group)
-        if max_grad_norm is not None and not max_grad_norm > 0:
-            raise ValueError(f"max_grad_norm must be above 0; got {max_grad_norm}")
         self._layout = layout
-        #: Norm that gradients are clipped to; None: they are not. May be changed between steps.
         self.max_grad_norm = max_grad_norm
-        #: Norm of all gradients in the last step, before clipping; None unless max_grad_norm is.
-        self.grad_norm: float | None = None
-        self._norm_group = norm_group
+        self.grad_norm = None
+        self.norm_group = norm_group
         self._seed = seed
         self._engine_step = None
         self._adopt_states()
@@ -93,13 +95,24 @@ class Offloaded(Stateful):
             raise
 
     @property
+    def max_grad_norm(self) -> float | None:
+        """Norm that gradients are clipped to; None: they are not. May be changed between steps."""
+        return self._max_grad_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float | None) -> None:
+        if value is not None and not value > 0:
+            raise ValueError(f"max_grad_norm must be above 0; got {value}")
+        self._max_grad_norm = value
+
+    @property
     def _step_supports_amp_scaling(self) -> bool:
         """Whether GradScaler leaves the gradients as they are and hands over scale and found_inf.
 
         Not for shards that are no DTensors: only where ShardedGradScaler unscales them itself do
         the ranks agree on what it found.
         """
-        return self._norm_group is None and not self._has_flattened()
+        return self.norm_group is None and not self._lacks_norm_group()
 
     @_step_supports_amp_scaling.setter
     def _step_supports_amp_scaling(self, _: bool) -> None:
@@ -134,7 +147,9 @@ class Offloaded(Stateful):
         found_inf = getattr(self, "found_inf", None)
         skip = found_inf is not None and float(found_inf) != 0
         scale = getattr(self, "grad_scale", None)
-        factor = 1.0 if scale is None else 1.0 / float(scale)
+        factor = 1.0 if scale is None else _inverse(float(scale))
+        known = self.grad_norm is not None
+        self.grad_norm = None
         if self._shards is not None:
             self._step_part(self._shards, skip, factor)
             return
@@ -146,13 +161,18 @@ class Offloaded(Stateful):
                 self._collect(step)
                 step.run(factor, self._seed, False)
             else:
-                self._step_with_norm(step, factor, math.isfinite(self.max_grad_norm))
+                self.grad_norm = self._step_with_norm(step, factor, self.max_grad_norm, known)
         finally:
             self._end_step(step)
 
-    def _step_with_norm(self, step: OffloadStep, factor: float, clips: bool) -> None:
+    def _step_with_norm(
+        self, step: OffloadStep, factor: float, limit: float, checked: bool
+    ) -> float:
+        """Step, and return the norm; ``checked``: there was one before."""
+        clips = math.isfinite(limit)
+
         def sum_up() -> tuple[list[torch.Tensor], torch.Tensor]:
-            if self.grad_norm is None:
+            if not checked:
                 self._check_norm_group()
             stepped = self._collect(step)
             sums = step.sums(factor) if clips else step.run(factor, self._seed, True)
@@ -160,21 +180,17 @@ class Offloaded(Stateful):
             return stepped, sums
 
         everyone = (parameter for _, parameter in self._all_parameters())
-        norm = _norm.total_norm(everyone, self._norm_group, sum_up)
+        norm = _norm.total_norm(everyone, self.norm_group, sum_up)
         if clips:
-            step.run(factor * self._clip_factor(norm), self._seed, False)
-        self.grad_norm = norm
-
-    def _clip_factor(self, norm: float) -> float:
-        assert self.max_grad_norm is not None
-        # In this order a norm that is NaN makes all parameters NaN, as with torch.
-        return min(self.max_grad_norm / (norm + 1e-6), 1.0)
+            step.run(factor * _clip_factor(limit, norm), self._seed, False)
+        return norm
 
     def _step_part(self, shards: Shards, skip: bool, factor: float) -> None:
         """As _step_once, together with the other ranks of ``shard_over``."""
         step = self._step_of_engine()
-        clips = self.max_grad_norm is not None and math.isfinite(self.max_grad_norm)
-        wants_sums = self.max_grad_norm is not None and not clips
+        limit = self.max_grad_norm
+        clips = limit is not None and math.isfinite(limit)
+        wants_sums = limit is not None and not clips
 
         def prepare() -> dict[str, object]:
             self._collect(step)
@@ -185,19 +201,20 @@ class Offloaded(Stateful):
                 ],
                 "settings of a parameter group": groups,
                 "scale of the gradients": factor,
-                "max_grad_norm or seed": (self.max_grad_norm, self._seed),
+                "max_grad_norm or seed": (limit, self._seed),
             }
 
         try:
             if not shards.prepare_step(step, prepare, skip, factor if clips else None):
                 return
-            if clips:
-                self.grad_norm = _norm.norm_of(shards.total_sums(step))
-                factor *= self._clip_factor(self.grad_norm)
+            if limit is not None and clips:
+                norm = _norm.norm_of(shards.total_sums(step))
+                factor *= _clip_factor(limit, norm)
             shards.run_step(step, lambda: step.run(factor, self._seed, wants_sums), wants_sums)
             if wants_sums:
-                self.grad_norm = _norm.norm_of(shards.total_sums(step))
+                norm = _norm.norm_of(shards.total_sums(step))
             shards.end_step()
+            self.grad_norm = norm if limit is not None else None
         finally:
             self._end_step(step)
 
@@ -215,14 +232,23 @@ class Offloaded(Stateful):
         return common | self._hyperparameters(group)
 
     def _check_norm_group(self) -> None:
-        if self._norm_group is None and self._has_flattened():
+        if not self._lacks_norm_group():
+            return
+        if self._lost_norm_group:
             raise ValueError(
-                "max_grad_norm of FSDP1's parameters needs norm_group=, the process group over"
-                " which they are sharded; or clip by clip_grad_norm_ of the wrapped model"
+                "the optimizer that this one is a copy of had a norm_group, which is not copied:"
+                " set optimizer.norm_group, or max_grad_norm to None"
             )
+        raise ValueError(
+            "max_grad_norm of FSDP1's parameters needs norm_group=, the process group over"
+            " which they are sharded; or clip by clip_grad_norm_ of the wrapped model"
+        )
 
-    def _has_flattened(self) -> bool:
-        return any(is_flattened(parameter) for _, parameter in self._all_parameters())
+    def _lacks_norm_group(self) -> bool:
+        return self.norm_group is None and (
+            self._lost_norm_group
+            or any(is_flattened(parameter) for _, parameter in self._all_parameters())
+        )
 
     def _collect(self, step: OffloadStep) -> list[torch.Tensor]:
         """Give the engine all that has a gradient; the parameters, in its order."""
@@ -264,12 +290,26 @@ class Offloaded(Stateful):
         return self._engine_step
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.setdefault("_norm_group", None)
         self._engine_step = None
         super().__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in _KEPT}}
+        return {
+            **super().__getstate__(),
+            "_max_grad_norm": self._max_grad_norm,
+            "_seed": self._seed,
+            "_lost_norm_group": self._lost_norm_group or self.norm_group is not None,
+        }
+
+
+def _inverse(scale: float) -> float:
+    """As a division of tensors has it."""
+    return 1.0 / scale if scale != 0 else math.copysign(math.inf, scale)
+
+
+def _clip_factor(limit: float, norm: float) -> float:
+    # In this order a norm that is NaN makes all parameters NaN, as with torch.
+    return min(limit / (norm + 1e-6), 1.0)
 
 
 def _check_group(group: dict[str, Any]) -> None:
