@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tidegate import offload
+
+from tests.python.jobs import expect_right
 
 
 def parameter(count: int = 300, dtype: torch.dtype = torch.float32) -> torch.nn.Parameter:
@@ -49,6 +52,16 @@ def test_a_replaced_entry_shows_in_the_state_dict(change: str, states: str) -> N
     for name in ("exp_avg_sq", "master_param", "step"):
         assert torch.equal(after[name], before[name])
         assert after[name].dtype == torch.float32
+
+
+def test_an_entry_that_is_merged_in_is_stepped_with() -> None:
+    it = parameter()
+    optimizer = offload.AdamW([it], lr=0.0)
+    train(optimizer, 1)
+    optimizer.state[it] |= {"exp_avg": torch.full((300,), 2.0)}
+    it.grad = torch.zeros(300)
+    optimizer.step()
+    torch.testing.assert_close(optimizer.state[it]["exp_avg"], torch.full((300,), 1.8))
 
 
 def test_a_state_of_other_memory_shows_in_the_state_dict() -> None:
@@ -209,3 +222,54 @@ def test_states_as_they_are_in_memory_are_taken_by_any_layout(states: str) -> No
         torch.testing.assert_close(
             only_state(other)[name], expected[name], rtol=tolerance, atol=1e-3 if tolerance else 0
         )
+
+
+#: Of two ranks each of which steps a part; the second has a gradient that is refused at first.
+SHARDED_JOB = """
+import copy, warnings
+import torch
+import torch.distributed as dist
+from tidegate import offload
+
+warnings.simplefilter("ignore")
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+start = torch.randn(20_000)
+
+def make(**how):
+    it = torch.nn.Parameter(start.clone())
+    return it, offload.SGD([it], lr=1e-3, momentum=0.9, nesterov=True, **how)
+
+pairs = [make(), make(shard_over=dist.group.WORLD)]
+(alone, _), (shared, sharded) = pairs
+sharded.state[shared]["note"] = [1]
+shared.grad_dtype = None
+shared.grad = torch.ones(20_000, dtype=torch.float64 if dist.get_rank() else torch.float32)
+try:
+    sharded.step()
+except (RuntimeError, TypeError):
+    assert sharded.state[shared] == {"note": [1]}, sharded.state
+else:
+    raise AssertionError("no error")
+for momentum in (0.9, 0.0, 0.8):
+    for it, optimizer in pairs:
+        optimizer.param_groups[0]["momentum"] = momentum
+        for step in range(2):
+            it.grad = torch.randn(20_000, generator=torch.Generator().manual_seed(step))
+            optimizer.step()
+        saved = optimizer.state_dict()
+        if momentum == 0:
+            optimizer.load_state_dict(copy.deepcopy(saved))
+            it.grad = torch.ones(20_000)
+            optimizer.step()
+    one, other = (optimizer.state_dict()["state"][0] for _, optimizer in pairs)
+    assert torch.equal(alone, shared)
+    assert torch.equal(one["momentum_buffer"], other["momentum_buffer"])
+    assert other.pop("note") == [1] and one.keys() == other.keys(), (one.keys(), other.keys())
+dist.barrier()
+print("right")
+"""
+
+
+def test_states_over_ranks_keep_their_entries_too(tmp_path: Path) -> None:
+    expect_right(SHARDED_JOB, tmp_path, 2)
