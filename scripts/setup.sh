@@ -4,8 +4,8 @@
 
 scripts/build_tools.sh
 
-python_packages=("torch==$TORCH" numpy pytest pytest-timeout hypothesis expecttest 'rich>=13'
-  'scikit-build-core>=0.10')
+python_packages=("torch==$TORCH" numpy pytest pytest-timeout pytest-xdist hypothesis expecttest
+  'rich>=13' 'scikit-build-core>=0.10')
 once torch "${python_packages[*]}" "torch $TORCH, numpy, pytest, hypothesis, rich and scikit-build-core" \
   "$VENV_PYTHON" -m pip install "${python_packages[@]}"
 

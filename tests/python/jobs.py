@@ -24,12 +24,14 @@ def run_job(
     path = folder / "script.py"
     path.write_text(script)
     command = [*LAUNCHER, str(size), str(path)]
+    # Lines of the ranks come whole only if Python writes each at once.
+    inherited = {name: v for name, v in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **env},
+        env={**inherited, **env},
     ) as launcher:
         try:
             output, errors = launcher.communicate(timeout=180)
