@@ -15,7 +15,7 @@
 
 #include "offload/optim/block8.h"
 #include "offload/optim/elements_inl.h"
-#include "offload/optim/random_bits.h"
+#include "offload/optim/random_bits_inl.h"
 
 #if TIDEGATE_OPTIM_VECTORS
 
@@ -68,14 +68,6 @@ struct BFloat16States {
   }
   HWY_INLINE void End(std::size_t, std::size_t, const Context&) const {}
 
-  /// The rest of RandomWord().
-  static HWY_INLINE Bits Scrambled(Bits word, std::uint32_t high) {
-    word = hn::Mul(hn::Xor(word, hn::ShiftRight<16>(word)), Every(0x85ebca6b));
-    word = hn::Add(hn::Xor(word, hn::ShiftRight<13>(word)), Every(high));
-    word = hn::Mul(word, Every(0xc2b2ae35));
-    return hn::Xor(word, hn::ShiftRight<16>(word));
-  }
-
   /// StochasticBFloat16().
   static HWY_INLINE Bits Rounded(Floats value, Bits random) {
     const Bits bits = AsBits(value);
@@ -104,19 +96,19 @@ struct Block8Lanes {
     return hn::IfThenElseZero(hn::Gt(number, hn::Zero(DFloats())), value);
   }
 
-  static HWY_INLINE Bits Encode(Floats y) {
-    const auto exponent = hn::BitCast(DSigned(), hn::ShiftRight<23>(AsBits(y)));
-    const auto raw = hn::ShiftRight<2>(hn::Sub(hn::Set(DSigned(), 126), exponent));
-    const auto n = hn::Min(raw, hn::Set(DSigned(), kBits - 1));
-    const auto bias = hn::Set(DSigned(), 127 + kBits - 1);
-    const auto power = hn::ShiftLeft<23>(hn::Sub(bias, n));
-    const auto scale = hn::ShiftLeft<23>(hn::Add(hn::Add(bias, n), hn::Add(n, n)));
-    const Floats scaled = hn::Mul(y, hn::BitCast(DFloats(), scale));
-    const Floats first = hn::MulAdd(hn::BitCast(DFloats(), power),
-                                    EveryFloat(Block8Code<kBits>::kFirst), EveryFloat(-1));
-    const Floats code = hn::MulAdd(scaled, EveryFloat(Block8Code<kBits>::kSlope), first);
-    // One unit in the last place of 2^23 is 1: the addition rounds, to even, as the reference does.
-    return hn::And(AsBits(hn::Add(code, EveryFloat(0x1p23f))), Every(0xff));
+  /// Stochastically; without the upper limit of a code, which only `y` above 1 exceeds.
+  static HWY_INLINE Bits Encode(Floats y, Floats dither) {
+    using Code = Block8Code<kBits>;
+    const Bits bits = AsBits(y);
+    const Bits interval =
+        hn::Max(hn::And(hn::Add(bits, Every(0x800000)), Every(0x7e000000)), Every(Code::kLeast));
+    const Floats within = AsFloats(hn::Add(hn::Sub(bits, interval), Every(Code::kGreatest)));
+    const Floats power = AsFloats(hn::Add(hn::ShiftRight<2>(interval), Every(Code::kPower)));
+    const Floats line = hn::MulAdd(within, EveryFloat(Code::kSlope), EveryFloat(Code::kFirst));
+    const Floats position = hn::MulAdd(power, line, EveryFloat(-2));
+    // ConvertTo() also looks for what is too large.
+    const Floats code = hn::Trunc(hn::Add(position, dither));
+    return hn::Sub(AsBits(hn::Add(code, EveryFloat(0x1p23f))), AsBits(EveryFloat(0x1p23f)));
   }
 };
 
@@ -128,6 +120,9 @@ struct Block8States {
   struct Context {
     alignas(kLine) float values[kCount][kScaleBlock];
     float scales[kCount];
+    std::uint64_t seed;
+    Bits lanes;
+    Context() : lanes(hn::Mul(hn::Iota(DBits(), 0), Every(kWeyl))) {}
   };
 
   explicit Block8States(const TensorOperands& operands) {
@@ -139,7 +134,8 @@ struct Block8States {
   HWY_INLINE void Prefetch(std::size_t at, std::size_t ahead) const {
     for (int i = 0; i < kCount; ++i) PrefetchAhead(codes[i], at, ahead);
   }
-  HWY_INLINE void Begin(std::size_t stretch, std::uint64_t, Context& context) const {
+  HWY_INLINE void Begin(std::size_t stretch, std::uint64_t seed, Context& context) const {
+    context.seed = seed;
     for (int i = 0; i < kCount; ++i) context.scales[i] = scales[i][stretch / kScaleBlock];
   }
   HWY_INLINE void Load(std::size_t at, const Context& context,
@@ -159,7 +155,7 @@ struct Block8States {
     for (int state = 0; state < kCount; ++state)
       Float32Elements::Store(from[state], context.values[state] + index % kScaleBlock);
   }
-  void End(std::size_t stretch, std::size_t count, const Context& context) const {
+  void End(std::size_t stretch, std::size_t count, Context& context) const {
     // The values behind the last one are those of StepAtTail(), which are zero.
     Bits greatest[kCount] = {hn::Zero(DBits()), hn::Zero(DBits())};
     for (std::size_t at = 0; at < count; at += kLanes)
@@ -167,22 +163,26 @@ struct Block8States {
         const Floats magnitude = hn::Abs(hn::Load(DFloats(), context.values[i] + at));
         greatest[i] = hn::Max(greatest[i], AsBits(magnitude));
       }
-    Block8Factors factors[kCount];
+    Encoder encoder;
     for (int i = 0; i < kCount; ++i) {
       const float scale = Block8Scale(hn::GetLane(hn::MaxOfLanes(DBits(), greatest[i])));
       scales[i][stretch / kScaleBlock] = scale;
-      factors[i] = Block8FactorsOf(scale);
+      const Block8Factors factors = Block8FactorsOf(scale);
+      if (factors.first != 1 || factors.second == 0) Prepare(factors, count, context.values[i]);
+      encoder.factors[i] = EveryFloat(factors.second);
     }
-    const Encoder encoder(factors);
+    const RandomKey key = KeyOfBlock(context.seed, stretch / kBlock);
+    const auto index = static_cast<std::uint32_t>(stretch % kBlock);
+    Bits words = hn::Add(context.lanes, Every(key.low + index * kWeyl));
     const std::size_t whole = count - count % kLanes;
     for (std::size_t at = 0; at < whole; at += kLanes) {
-      hn::StoreU(encoder.Signed(context.values[0] + at), DCodes(), codes[0] + stretch + at);
-      hn::StoreU(encoder.Unsigned(context.values[1] + at), DCodes(), codes[1] + stretch + at);
+      encoder.Encode(context, at, Scrambled(words, key.high), codes[0] + stretch + at,
+                     codes[1] + stretch + at);
+      words = hn::Add(words, Every(kLanes * kWeyl));
     }
     if (whole != count) {
       std::uint8_t last[kCount][kLanes];
-      hn::StoreU(encoder.Signed(context.values[0] + whole), DCodes(), last[0]);
-      hn::StoreU(encoder.Unsigned(context.values[1] + whole), DCodes(), last[1]);
+      encoder.Encode(context, whole, Scrambled(words, key.high), last[0], last[1]);
       for (int i = 0; i < kCount; ++i)
         std::memcpy(codes[i] + stretch + whole, last[i], count - whole);
     }
@@ -192,38 +192,43 @@ struct Block8States {
   using DCodes = hn::Rebind<std::uint8_t, DFloats>;
   using Codes = hn::Vec<DCodes>;
 
-  /// EncodeSigned8() and EncodeUnsigned8().
-  class Encoder {
-   public:
-    explicit Encoder(const Block8Factors (&factors)[kCount]) {
-      for (int i = 0; i < kCount; ++i) {
-        first_[i] = EveryFloat(factors[i].first);
-        second_[i] = EveryFloat(factors[i].second);
-        used_[i] = Every(factors[i].second != 0 ? 0xff : 0);
-      }
+  /// What rarely has to be done first: multiplies with `factors.first`, and where all codes are
+  /// zero makes zeros of the values.
+  static HWY_NOINLINE void Prepare(Block8Factors factors, std::size_t count, float* values) {
+    const auto used = hn::FirstN(DFloats(), factors.second != 0 ? kLanes : 0);
+    for (std::size_t at = 0; at < count; at += kLanes) {
+      const Floats value = hn::Mul(hn::Load(DFloats(), values + at), EveryFloat(factors.first));
+      hn::Store(hn::IfThenElseZero(used, value), DFloats(), values + at);
     }
-    HWY_INLINE Codes Signed(const float* from) const {
-      const Floats value = hn::Load(DFloats(), from);
-      const Bits sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(AsBits(value)));
-      const Floats y = hn::Mul(hn::Mul(hn::Abs(value), first_[0]), second_[0]);
-      return Narrow(hn::And(hn::Or(Block8Lanes<7>::Encode(y), sign), used_[0]));
-    }
-    HWY_INLINE Codes Unsigned(const float* from) const {
-      const Floats value = hn::Load(DFloats(), from);
-      const Floats y = hn::Mul(hn::Mul(value, first_[1]), second_[1]);
-      const auto positive = hn::Gt(value, hn::Zero(DFloats()));
-      const Bits least = AsBits(hn::IfThenElseZero(positive, AsFloats(Every(1))));
-      return Narrow(hn::And(hn::Max(Block8Lanes<8>::Encode(y), least), used_[1]));
+  }
+
+  /// EncodeSigned8() and EncodeUnsigned8() of what is prepared.
+  struct Encoder {
+    HWY_INLINE void Encode(const Context& context, std::size_t at, Bits random, std::uint8_t* m,
+                           std::uint8_t* v) const {
+      hn::StoreU(Signed(hn::Load(DFloats(), context.values[0] + at), random), DCodes(), m);
+      hn::StoreU(Unsigned(hn::Load(DFloats(), context.values[1] + at), random), DCodes(), v);
     }
 
-   private:
+    HWY_INLINE Codes Signed(Floats value, Bits random) const {
+      const Bits sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(AsBits(value)));
+      const Bits dither = hn::Or(hn::And(random, Every(0x7fff80)), Every(0x3f800000));
+      // 127 at most: with so few random bits the sum is exact.
+      const Floats y = hn::Mul(hn::Abs(value), factors[0]);
+      return Narrow(hn::Or(Block8Lanes<7>::Encode(y, AsFloats(dither)), sign));
+    }
+    HWY_INLINE Codes Unsigned(Floats value, Bits random) const {
+      const Bits dither = hn::Or(hn::ShiftRight<9>(random), Every(0x3f800000));
+      const Floats y = hn::Mul(value, factors[1]);
+      const Bits code = hn::Max(Block8Lanes<8>::Encode(y, AsFloats(dither)), Every(1));
+      const auto positive = hn::RebindMask(DBits(), hn::Gt(value, hn::Zero(DFloats())));
+      return Narrow(hn::IfThenElseZero(positive, code));  // 255 at most, for it saturates.
+    }
     static HWY_INLINE Codes Narrow(Bits code) {
       return hn::DemoteTo(DCodes(), hn::BitCast(DSigned(), code));
     }
 
-    Floats first_[kCount];
-    Floats second_[kCount];
-    Bits used_[kCount];  // All codes of a scale of zero or NaN are zero.
+    Floats factors[kCount];
   };
 
   std::uint8_t* codes[kCount];

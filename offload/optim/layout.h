@@ -25,7 +25,9 @@ enum class Master {
 enum class States {
   kFloat32,
   kBFloat16,  ///< Squares by stochastic rounding, the rest to nearest. AdamW without amsgrad only.
-  kBlock8,    ///< 8 bits and a float32 scale for 256 elements. AdamW without amsgrad only.
+  /// 8 bits, by stochastic rounding, and a float32 scale for 256 elements. AdamW without amsgrad
+  /// only.
+  kBlock8,
 };
 
 /// The element types of one tensor and of what belongs to it.

@@ -121,7 +121,7 @@ void StoreStates(const TensorOperands& operands, std::size_t first, std::size_t 
     if constexpr (kStates == States::kBlock8) {
       auto* const codes = static_cast<std::uint8_t*>(to) + first;
       operands.scales[state][first / kScaleBlock] =
-          EncodeBlock8(values[state], count, state == 1, codes);
+          EncodeBlock8(values[state], count, state == 1, key, first % kBlock, codes);
       continue;
     }
     for (std::size_t i = 0; i < count; ++i) {

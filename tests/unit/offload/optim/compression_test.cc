@@ -214,6 +214,62 @@ TEST(Block8Test, TakesTheNearestCode) {
   ExpectTheNearestCode<8>();
 }
 
+template <int kBits>
+void ExpectStochasticCodes() {
+  const std::vector<float> table = Table<kBits>();
+  std::mt19937_64 random(kBits);
+  std::uniform_real_distribution<float> exponent(-4.0f * (kBits - 1), 0);
+  constexpr int kDraws = 1 << 16;
+  for (int i = 0; i < 100; ++i) {
+    const float y = std::exp2(exponent(random));
+    const RandomKey key = KeyOfBlock(random(), 0);
+    const auto above = std::upper_bound(table.begin(), table.end(), y) - table.begin();
+    const double step = table[above] - table[above - 1];
+    double sum = 0;
+    for (std::uint32_t draw = 0; draw < kDraws; ++draw) {
+      const std::uint32_t word = RandomWord(key, draw);
+      const float dither = kBits == 7 ? SignedDither(word) : UnsignedDither(word);
+      const std::uint32_t code = Block8Code<kBits>::Encode(y, dither);
+      ASSERT_TRUE(code == above || code == above - 1) << y;
+      sum += table[code];
+    }
+    // Of the mean of draws of two values, `step` apart: five times its deviation, 0.5 at most.
+    EXPECT_NEAR(sum / kDraws, y, step * 2.5 / std::sqrt(kDraws)) << y;
+  }
+}
+
+TEST(Block8Test, IsRightOnAverage) {
+  ExpectStochasticCodes<7>();
+  ExpectStochasticCodes<8>();
+}
+
+TEST(Block8Test, AStepKeepsTheGreatestMagnitudeWhateverItDraws) {
+  std::mt19937_64 random(9);
+  for (int i = 0; i < 100000; ++i) {
+    // Any normal or subnormal number.
+    const auto bits = static_cast<std::uint32_t>(random() % 0x7f7fffff + 1);
+    const auto greatest = std::bit_cast<float>(bits);
+    const Block8Factors factors = Block8FactorsOf(Block8Scale(bits));
+    ASSERT_EQ(EncodeSigned8(-greatest, factors), 0xff) << greatest;
+    ASSERT_EQ(EncodeUnsigned8(greatest, factors), 0xff) << greatest;
+    for (std::uint32_t word : {0u, 0xffffffffu}) {
+      ASSERT_EQ(EncodeSigned8(-greatest, factors, SignedDither(word)), 0xff) << greatest;
+      ASSERT_EQ(EncodeUnsigned8(greatest, factors, UnsignedDither(word)), 0xff) << greatest;
+    }
+  }
+}
+
+TEST(Block8Test, AStepKeepsZerosAndWhatIsAboveZero) {
+  const Block8Factors factors = Block8FactorsOf(1);
+  for (std::uint32_t word : {0u, 0xffffffffu}) {
+    EXPECT_EQ(EncodeSigned8(0.0f, factors, SignedDither(word)), 0);
+    EXPECT_EQ(EncodeSigned8(-0.0f, factors, SignedDither(word)), 0x80);
+    EXPECT_EQ(EncodeUnsigned8(0.0f, factors, UnsignedDither(word)), 0);
+    EXPECT_EQ(EncodeUnsigned8(1e-45f, factors, UnsignedDither(word)), 1);
+    EXPECT_EQ(EncodeUnsigned8(1e-9f, factors, UnsignedDither(word)), 1);
+  }
+}
+
 TEST(Block8Test, TheGreatestMagnitudeIsKeptExactly) {
   std::mt19937_64 random(3);
   std::normal_distribution<float> normal;
