@@ -431,7 +431,7 @@ if __name__ == "__main__":
     gather(10, 0, group)[0].wait()
     gather(10, 0, other)[0].wait()
     # From here on, for a busy machine may need longer for the first one.
-    dist.distributed_c10d._set_pg_timeout(timedelta(milliseconds=700), group)
+    group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(milliseconds=700))
     if dist.get_rank() == 0:
         # Its deadline ends the wait, and the operation, whose peer never came.
         works = [gather(10, call, group)[0] for call in range(2)]
