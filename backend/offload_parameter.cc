@@ -52,6 +52,11 @@ void CheckParameter(const at::Tensor& parameter) {
 /// Of the states of AdamW: the second moments.
 constexpr int kSquares = 1;
 
+/// Null of a tensor without memory, such as a sparse one.
+const void* AddressOf(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.device().is_cpu() ? tensor.const_data_ptr() : nullptr;
+}
+
 std::size_t Elements(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
 /// Uninitialised float32 of the same shape, in the same order in memory.
@@ -132,10 +137,7 @@ OffloadParameter::OffloadParameter(const at::Tensor& parameter, Master master, S
   for (int state = 0; state < state_count; ++state) {
     states_.push_back(zeros(DtypeOf(states)));
     if (states == States::kBlock8) {
-      const auto blocks =
-          (parameter_.numel() + static_cast<std::int64_t>(offload::kScaleBlock) - 1) /
-          static_cast<std::int64_t>(offload::kScaleBlock);
-      scales_.push_back(zeros_in({blocks}, {1}, at::kFloat));
+      scales_.push_back(zeros_in({ScaleBlocks()}, {1}, at::kFloat));
     }
   }
   if (master == Master::kFloat32) {
@@ -147,6 +149,8 @@ OffloadParameter::OffloadParameter(const at::Tensor& parameter, Master master, S
   if (part_) published_ = zeros(parameter_.scalar_type());
   if (counts_steps) step_ = at::zeros({}, at::kFloat);
   version_ = Version();
+  strides_ = strides;
+  memories_ = Memories();
 }
 
 bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) const {
@@ -158,23 +162,34 @@ bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) cons
 }
 
 bool OffloadParameter::HasItsMemory() const {
-  // Python has these tensors, too, and may have given them other memory (state.data = ...).
-  const auto is = [](const at::Tensor& tensor, at::ScalarType dtype, std::int64_t count) {
-    return tensor.scalar_type() == dtype && tensor.numel() == count && tensor.device().is_cpu() &&
-           tensor.is_non_overlapping_and_dense();
+  // Python has these tensors, too, and may have given them other memory or another order.
+  const auto is = [](const at::Tensor& tensor, at::ScalarType dtype, at::IntArrayRef sizes,
+                     at::IntArrayRef strides) {
+    return tensor.scalar_type() == dtype && tensor.sizes() == sizes && tensor.strides() == strides;
   };
-  const std::int64_t count = parameter_.numel();
-  const auto blocks = static_cast<std::int64_t>(
-      (static_cast<std::size_t>(count) + offload::kScaleBlock - 1) / offload::kScaleBlock);
   for (const at::Tensor& state : states_)
-    if (!is(state, DtypeOf(states_kind_), count) || state.strides() != states_[0].strides())
-      return false;
+    if (!is(state, DtypeOf(states_kind_), parameter_.sizes(), strides_)) return false;
   for (const at::Tensor& scale : scales_)
-    if (!is(scale, at::kFloat, blocks)) return false;
-  if (master_.defined() &&
-      !is(master_, master_kind_ == Master::kSplit ? at::kShort : at::kFloat, count))
+    if (!is(scale, at::kFloat, {ScaleBlocks()}, {1})) return false;
+  if (master_.defined() && !is(master_, master_kind_ == Master::kSplit ? at::kShort : at::kFloat,
+                               parameter_.sizes(), strides_))
     return false;
-  return !step_.defined() || is(step_, at::kFloat, 1);
+  if (step_.defined() && !is(step_, at::kFloat, {}, {})) return false;
+  return Memories() == memories_;
+}
+
+OffloadParameter::Addresses OffloadParameter::Memories() const {
+  Addresses found = {};
+  for (std::size_t s = 0; s < states_.size(); ++s) found[s] = AddressOf(states_[s]);
+  for (std::size_t s = 0; s < scales_.size(); ++s) found[3 + s] = AddressOf(scales_[s]);
+  if (master_.defined()) found[6] = AddressOf(master_);
+  if (step_.defined()) found[7] = AddressOf(step_);
+  return found;
+}
+
+std::int64_t OffloadParameter::ScaleBlocks() const {
+  constexpr auto kScaleBlock = static_cast<std::int64_t>(offload::kScaleBlock);
+  return (parameter_.numel() + kScaleBlock - 1) / kScaleBlock;
 }
 
 void OffloadParameter::BelongTo(const at::Tensor& dtensor) {
@@ -213,27 +228,18 @@ float* OffloadParameter::ScalesOf(std::size_t index) const {
 }
 
 void OffloadParameter::ImportMaster(const at::Tensor& values) {
-  if (master_kind_ == Master::kFloat32)
+  if (master_kind_ == Master::kFloat32) {
     master_.copy_(values);
-  else
-    imported_master_ = FloatsLike(master_).copy_(values);
-  master_imported_ = true;
-  if (!part_ || master_kind_ != Master::kSplit) return;
-  // Peers may read it before it is compared with the parameter, which is left to the next step.
+    master_imported_ = true;
+    return;
+  }
+  const at::Tensor ordered = FloatsLike(master_).copy_(values);
   const at::Tensor upper = at::empty_like(master_, at::kBFloat16);
-  offload::ImportSplitMaster(imported_master_.const_data_ptr<float>(), Elements(master_),
+  offload::ImportSplitMaster(ordered.const_data_ptr<float>(), Elements(master_),
                              upper.mutable_data_ptr(), master_.mutable_data_ptr());
 }
 
-void OffloadParameter::FollowAs(const OffloadParameter& part) {
-  if (!part.master_imported_)
-    version_ = part.version_;
-  else if (master_kind_ == Master::kFloat32)
-    master_imported_ = true;
-}
-
-at::Tensor OffloadParameter::ExportMaster() {
-  FollowParameter();
+at::Tensor OffloadParameter::ExportMaster() const {
   at::Tensor values = FloatsLike(master_);
   if (master_kind_ == Master::kFloat32) return values.copy_(master_);
   const at::Tensor upper = at::empty_like(master_, at::kBFloat16).copy_(parameter_);
@@ -259,7 +265,6 @@ std::optional<std::uint32_t> OffloadParameter::Version() const {
 }
 
 bool OffloadParameter::SampleDiffers() const {
-  if (master_kind_ != Master::kFloat32) return false;
   const at::Tensor ordered = dense_ ? parameter_ : parameter_.contiguous();
   const auto count = static_cast<std::size_t>(parameter_.numel());
   const auto differs = [&]<typename T>(const T* parameter) {
@@ -278,21 +283,13 @@ bool OffloadParameter::SampleDiffers() const {
 }
 
 void OffloadParameter::FollowParameter() {
-  if (master_kind_ == Master::kNone) return;
+  // A split master's remainders stay: which elements were written cannot be told, those that were
+  // not keep their value, and one that was is off by less than its rounding.
+  if (master_kind_ != Master::kFloat32) return;
   if (Version() == version_ && !master_imported_ && !SampleDiffers()) return;
-  if (master_kind_ == Master::kFloat32) {
-    // What still is the master's rounding keeps the bits that it does not show.
-    const at::Tensor changed = master_.to(parameter_.scalar_type()).ne(parameter_);
-    master_.copy_(at::where(changed, parameter_.to(at::kFloat), master_));
-  } else if (master_imported_) {
-    const at::Tensor upper = at::empty_like(master_, at::kBFloat16);
-    offload::ImportSplitMaster(imported_master_.const_data_ptr<float>(), Elements(master_),
-                               upper.mutable_data_ptr(), master_.mutable_data_ptr());
-    master_.masked_fill_(upper.ne(parameter_), 0);
-  }
-  // Else the remainders stay: which elements were written cannot be told, those that were not keep
-  // their value, and one that was is off by less than its rounding.
-  imported_master_.reset();
+  // What still is the master's rounding keeps the bits that it does not show.
+  const at::Tensor changed = master_.to(parameter_.scalar_type()).ne(parameter_);
+  master_.copy_(at::where(changed, parameter_.to(at::kFloat), master_));
   master_imported_ = false;
   version_ = Version();
 }

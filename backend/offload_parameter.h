@@ -42,7 +42,7 @@ class OffloadParameter {
   /// Whether this is still the record of `parameter`: the same memory, in the process that made it.
   /// It may have more states than that, which steps leave as they are.
   bool Serves(const at::Tensor& parameter, int state_count) const;
-  /// Whether nobody has given its tensors other memory.
+  /// Whether nobody has given its tensors other memory, or another order in it.
   bool HasItsMemory() const;
 
   const std::vector<at::Tensor>& states() const { return states_; }
@@ -62,12 +62,12 @@ class OffloadParameter {
   void FillState(int index, double value);
   /// From a tensor of the parameter's shape and any floating-point dtype.
   void ImportState(int index, const at::Tensor& values);
-  /// Elements whose rounding is not what the parameter is at the next step follow the parameter:
-  /// its weights may be loaded before or after.
+  /// Its weights may be loaded before or after: elements whose rounding is not what the parameter
+  /// is at the next step follow the parameter (of a split master: but for the remainder).
   void ImportMaster(const at::Tensor& values);
   /// New float32 tensors of the parameter's shape, from which Import makes the same bits again.
   at::Tensor ExportState(int index) const;
-  at::Tensor ExportMaster();
+  at::Tensor ExportMaster() const;
 
   /// Whether the next step is the first that its states see (SGD's momentum buffer).
   bool fresh = true;
@@ -81,9 +81,6 @@ class OffloadParameter {
   const std::optional<OffloadPart>& part() const { return part_; }
   /// Of a part: where the others of the node find it after a step. Undefined else.
   const at::Tensor& published() const { return published_; }
-  /// Of a record whose memory was copied from records of parts: what has been written to the
-  /// parameter since counts as it does for `part`, one of these.
-  void FollowAs(const OffloadParameter& part);
   /// The elements that the record is of.
   const at::Tensor& stepped() const { return parameter_; }
   offload::Layout LayoutWith(offload::ElementType gradient) const;
@@ -98,11 +95,16 @@ class OffloadParameter {
   void Stepped(const at::Tensor& copy);
 
  private:
+  /// Of states, scales, master and step.
+  using Addresses = std::array<const void*, 8>;
+
+  Addresses Memories() const;
+  std::int64_t ScaleBlocks() const;
   std::optional<std::uint32_t> Version() const;
   void FollowParameter();
   /// Null where there are none.
   float* ScalesOf(std::size_t index) const;
-  /// Whether the parameter is something else than the master's rounding, by a sample of it.
+  /// Whether the parameter is something else than the float32 master's rounding, by a sample.
   bool SampleDiffers() const;
   void MoveToWhole(offload::TensorOperands& operands) const;
 
@@ -121,8 +123,9 @@ class OffloadParameter {
   at::Tensor published_;
   at::Tensor step_;
   std::optional<std::uint32_t> version_;  ///< Of the parameter when the master was equal to it.
-  at::Tensor imported_master_;            ///< Of a split master, until the next step.
   bool master_imported_ = false;          ///< And not compared with the parameter since.
+  std::vector<std::int64_t> strides_;     ///< Of states and master.
+  Addresses memories_ = {};               ///< Where they were made.
 };
 
 /// TypeError, naming `what`, for a tensor whose elements do not lie at its address: a subclass that

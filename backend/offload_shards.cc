@@ -302,7 +302,6 @@ void OffloadShards::Gather(std::int64_t row, OffloadParameter& whole) const {
   std::atomic_thread_fence(std::memory_order_acquire);
   for (int rank = 0; rank < node_->ranks(); ++rank)
     if (CountOf(known, rank) > 0) CheckAlive(rank);
-  if (known.record != nullptr) whole.FollowAs(*known.record);
 }
 
 }  // namespace tidegate

@@ -98,6 +98,7 @@ void BindParameter(py::module_& module) {
                              [](const OffloadParameter& self) { return OrNone(self.step()); })
       .def_property_readonly("plain_states", &OffloadParameter::plain_states)
       .def_property_readonly("has_its_memory", &OffloadParameter::HasItsMemory)
+      .def("serves", &OffloadParameter::Serves, py::arg("parameter"), py::arg("state_count") = 0)
       .def_readwrite("fresh", &OffloadParameter::fresh)
       .def_readwrite("stream", &OffloadParameter::stream)
       .def("belong_to", &OffloadParameter::BelongTo, py::arg("dtensor"))

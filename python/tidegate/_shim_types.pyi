@@ -86,6 +86,9 @@ class OffloadParameter:
     def import_state(
         self, index: typing.SupportsInt | typing.SupportsIndex, values: torch.Tensor
     ) -> None: ...
+    def serves(
+        self, parameter: torch.Tensor, state_count: typing.SupportsInt | typing.SupportsIndex = 0
+    ) -> bool: ...
     @property
     def has_its_memory(self) -> bool: ...
     @property

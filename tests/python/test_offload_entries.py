@@ -232,7 +232,7 @@ import torch.distributed as dist
 from tidegate import offload
 
 warnings.simplefilter("ignore")
-dist.init_process_group("gloo")
+dist.init_process_group("tidegate")
 torch.manual_seed(0)
 start = torch.randn(20_000)
 
@@ -266,7 +266,20 @@ for momentum in (0.9, 0.0, 0.8):
     assert torch.equal(alone, shared)
     assert torch.equal(one["momentum_buffer"], other["momentum_buffer"])
     assert other.pop("note") == [1] and one.keys() == other.keys(), (one.keys(), other.keys())
-dist.barrier()
+buffer = sharded.state[shared]["momentum_buffer"]
+buffer.data = buffer.data.clone()
+try:
+    sharded.state_dict()
+except RuntimeError as error:
+    assert "this rank alone knows" in str(error), error
+else:
+    raise AssertionError("no error")
+for _, optimizer in pairs:
+    optimizer.step()
+one, other = (optimizer.state_dict()["state"][0] for _, optimizer in pairs)
+assert torch.equal(alone, shared)
+assert torch.equal(one["momentum_buffer"], other["momentum_buffer"])
+dist.destroy_process_group()
 print("right")
 """
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -114,6 +116,53 @@ def test_a_split_master_follows_weights_that_are_written_by_others() -> None:
     assert (parameters[0] == 1.5).all()
     master = optimizer.state_dict()["state"][0]["master_param"]
     assert (master - 1.5).abs().max() <= 2**-8  # Half a unit of bfloat16.
+
+
+def copied(model: Any, optimizer: Any, weights: torch.Tensor) -> Any:
+    return copy.deepcopy((model, optimizer))
+
+
+def pickled(model: Any, optimizer: Any, weights: torch.Tensor) -> Any:
+    return pickle.loads(pickle.dumps((model, optimizer)))
+
+
+def moved(model: Any, optimizer: Any, weights: torch.Tensor) -> Any:
+    model.data = weights.clone()
+    return model, optimizer
+
+
+def exported(model: Any, optimizer: Any, weights: torch.Tensor) -> Any:
+    optimizer.state_dict()
+    return model, optimizer
+
+
+def replaced(model: Any, optimizer: Any, weights: torch.Tensor) -> Any:
+    state = optimizer.state[model]
+    state["exp_avg"] = state["exp_avg"].clone()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("weights_first", [True, False])
+@pytest.mark.parametrize("touch", [copied, pickled, moved, exported, replaced])
+def test_a_split_master_that_was_loaded_keeps_its_bits(touch: Any, weights_first: bool) -> None:
+    source = torch.nn.Parameter(torch.randn(300).bfloat16())
+    optimizer = offload.AdamW([source], lr=1e-3, master="split")
+    for seed in range(5):
+        train([source], optimizer, seed)
+    saved = copy.deepcopy(optimizer.state_dict())
+    model = torch.nn.Parameter(torch.randn(300).bfloat16())
+    other = offload.AdamW([model], lr=1e-3, master="split")
+    if weights_first:
+        model.data.copy_(source.data)
+    other.load_state_dict(saved)
+    model, other = touch(model, other, source.data)
+    with torch.no_grad():
+        model.copy_(source)
+    expected = saved["state"][0]["master_param"]
+    assert torch.equal(other.state_dict()["state"][0]["master_param"], expected)
+    other.param_groups[0]["lr"] = 0.0
+    train([model], other, 0)
+    assert torch.equal(other.state_dict()["state"][0]["master_param"], expected)
 
 
 def test_writes_that_change_nothing_leave_a_split_master_its_bits() -> None:

@@ -85,6 +85,22 @@ def test_a_state_that_was_moved_to_other_memory_counts() -> None:
     torch.testing.assert_close(optimizer.state[parameter]["exp_avg"], expected)
 
 
+@pytest.mark.parametrize("momentum", [0.5, 0.0])
+def test_a_state_of_another_order_counts_element_by_element(momentum: float) -> None:
+    dtype = torch.float32 if momentum else torch.bfloat16
+    parameter = torch.zeros(6, 5, dtype=dtype, requires_grad=True)
+    parameter.grad = torch.zeros(6, 5, dtype=dtype)
+    optimizer = offload.SGD([parameter], lr=1.0, momentum=momentum)
+    optimizer.step()
+    state = optimizer.state[parameter]["momentum_buffer" if momentum else "master_param"]
+    values = torch.arange(30.0).view(6, 5)
+    if not momentum:
+        parameter.data.copy_(values)
+    state.data = values.t().contiguous().t()
+    optimizer.step()
+    assert torch.equal(parameter.detach().float(), -momentum * values if momentum else values)
+
+
 def test_writes_past_autograd_to_a_parameter_with_gaps_are_noticed() -> None:
     whole = torch.ones(100, 100, dtype=torch.bfloat16)
     parameter = whole[:, ::2].requires_grad_()

@@ -116,7 +116,7 @@ class Shards:
         Not a collective: the parts are read where they lie.
         """
         self.check_usable()
-        if state.record is None:
+        if state.record is None or not state.record.has_its_memory:
             raise RuntimeError(
                 "an entry of the state of a parameter was replaced; this rank alone knows of it"
                 " until the next step"

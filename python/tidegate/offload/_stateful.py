@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from tidegate.offload._layout import Layout, StateNames
-from tidegate.offload._locals import stream_of
+from tidegate.offload._locals import local_of, stream_of
 from tidegate.offload._shards import Shards
 from tidegate.offload._state import ParameterState, check_saved, make_state, plain
 
@@ -150,7 +150,8 @@ class Stateful(Optimizer):
             return dict(state)
         record = getattr(state, "record", None)
         with torch.no_grad():
-            if (record is None or not record.has_its_memory) and self._names.any_in(state):
+            is_current = record is not None and record.serves(local_of(parameter))
+            if not is_current and self._names.any_in(state):
                 self._adopt(parameter, group, state)
                 state = self.state[parameter]
             return plain(parameter, state) if isinstance(state, ParameterState) else dict(state)
