@@ -8,9 +8,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
+#: Types of tensors that are all in this process.
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """The part in this process: the shard of a DTensor, any other tensor itself."""
+    if type(tensor) in PLAIN:
+        return tensor
     # to_local() is an autograd function of some 20 us, and there may be thousands of parameters.
     local: torch.Tensor = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     wait = getattr(local, "wait", None)  # Of a functional collective that is still under way.
@@ -45,10 +50,15 @@ def like(parameter: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
 
 
 def sharded_over(parameter: torch.Tensor) -> tuple[Any, ...]:
-    """The process groups over which the elements of a DTensor are spread; () of other tensors."""
+    """The process groups over which the elements of a DTensor are spread; () of other tensors.
+
+    () also of one on a mesh that this rank is not in.
+    """
     if not isinstance(parameter, DTensor):
         return ()
     mesh = parameter.device_mesh
+    if mesh.get_coordinate() is None:
+        return ()
     return tuple(
         mesh.get_group(dim)
         for dim, placement in enumerate(parameter.placements)
@@ -67,6 +77,7 @@ def stream_of(parameter: torch.Tensor, place: int) -> int:
     Shards of one DTensor have different ones, as their elements are different ones; replicas must
     have the same. FSDP1's flat parameters do not say which of the two they are.
     """
+    shard = 0
     for group in sharded_over(parameter):
-        place = place * dist.get_world_size(group) + dist.get_rank(group)
-    return place
+        shard = shard * dist.get_world_size(group) + dist.get_rank(group)
+    return shard << 32 | place

@@ -10,7 +10,7 @@ import torch
 
 from tidegate.offload import _norm
 from tidegate.offload._layout import Layout
-from tidegate.offload._locals import gradient_of, is_flattened, local_of
+from tidegate.offload._locals import PLAIN, gradient_of, is_flattened, local_of
 from tidegate.offload._shards import Shards, check_parameter
 from tidegate.offload._stateful import Stateful
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from tidegate._shim_types import OffloadParameter, OffloadStep
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Offloaded(Stateful):
@@ -169,20 +167,28 @@ class Offloaded(Stateful):
         self, step: OffloadStep, factor: float, limit: float, checked: bool
     ) -> float:
         """Step, and return the norm; ``checked``: there was one before."""
-        clips = math.isfinite(limit)
+        stepped: list[torch.Tensor] = []
 
-        def sum_up() -> tuple[list[torch.Tensor], torch.Tensor]:
+        def prepare() -> None:
             if not checked:
                 self._check_norm_group()
-            stepped = self._collect(step)
-            sums = step.sums(factor) if clips else step.run(factor, self._seed, True)
-            assert sums is not None
-            return stepped, sums
+            stepped.extend(self._collect(step))
 
-        everyone = (parameter for _, parameter in self._all_parameters())
-        norm = _norm.total_norm(everyone, self.norm_group, sum_up)
-        if clips:
+        def sum_up() -> _norm.Squares:
+            prepare()
+            return stepped, step.sums(factor)
+
+        def run() -> _norm.Squares:
+            return stepped, step.run(factor, self._seed, True)
+
+        everyone = [parameter for group in self.param_groups for parameter in group["params"]]
+        shared = _norm.SharedNorm(everyone, self.norm_group)
+        if math.isfinite(limit):
+            norm = shared.of(sum_up)
             step.run(factor * _clip_factor(limit, norm), self._seed, False)
+        else:
+            shared.agree(prepare)
+            norm = shared.of(run)
         return norm
 
     def _step_part(self, shards: Shards, skip: bool, factor: float) -> None:
@@ -257,14 +263,14 @@ class Offloaded(Stateful):
             # A list at a time: there may be thousands of small parameters.
             parameters = group["params"]
             gradients = [parameter.grad for parameter in parameters]
-            if any(gradient is None for gradient in gradients):
+            kinds = set(map(type, gradients))
+            if type(None) in kinds:
                 parameters = [p for p in parameters if p.grad is not None]
                 gradients = [p.grad for p in parameters]
-            gradients = [
-                gradient if type(gradient) is torch.Tensor else gradient_of(parameter, gradient)
-                for parameter, gradient in zip(parameters, gradients, strict=True)
-            ]
-            local = [p if type(p) in _PLAIN else local_of(p) for p in parameters]
+            local = parameters
+            if not PLAIN.issuperset(kinds.union(map(type, parameters))):
+                gradients = list(map(gradient_of, parameters, gradients))
+                local = list(map(local_of, parameters))
             records: list[Any] = self._records_of(parameters)
             for place in step.stale(records, local, self._state_count(group)):
                 parameter = parameters[place]

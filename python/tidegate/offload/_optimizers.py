@@ -53,7 +53,7 @@ class AdamW(_AdamFamily, torch.optim.AdamW):
       that was skipped. Shards of DTensors count once; the norm of parameters that are sharded
       otherwise (FSDP1) is taken over ``norm_group``, which a copied or unpickled optimizer must be
       given anew. ``inf`` clips nothing and has the norm for free. If a rank cannot step, those that
-      share the norm with it raise RuntimeError; with ``inf`` they have stepped by then.
+      share the norm with it raise RuntimeError, and do not step either.
     - ``shard_over``: a process group on one node whose ranks have the same parameters and
       gradients. Each keeps and steps a part, and has the rest from the others through shared
       memory. Construction, ``step`` and ``load_state_dict`` are then calls of all ranks; an error
