@@ -71,6 +71,7 @@ over_ranks.found_inf = torch.tensor(float(rank))
 over_ranks.step()
 assert over_ranks.grad_norm is None
 dist.barrier()
+dist.destroy_process_group()
 print("right")
 """
 
@@ -108,6 +109,7 @@ for limit in (1e6, float("inf")):
         expected = (10 if rank < 2 else 6) ** 0.5
         assert abs(optimizer.grad_norm - expected) < 1e-6, optimizer.grad_norm
 dist.barrier()
+dist.destroy_process_group()
 print("right")
 """
 
@@ -142,6 +144,7 @@ for one in range(3):
     for other in range(one):
         assert not torch.equal(squares[one], squares[other]), (one, other)
 dist.barrier()
+dist.destroy_process_group()
 print("right")
 """
 

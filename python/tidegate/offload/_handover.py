@@ -91,10 +91,13 @@ def offload_states(
     in ``tidegate.offload``, whose keywords these are. ``give_back()`` of the result undoes it.
 
     TypeError for any other optimizer, also for a subclass, whose step may do anything, and for a
-    parameter of a dtype that is not offered; ValueError for settings that are not, and where
-    somebody has put a ``step`` of their own on the optimizer, which would go on to call torch's (a
-    scheduler's is known). Whatever it raises, the optimizer is as before.
+    parameter of a dtype that is not offered; ValueError for settings that are not, for a parameter
+    whose elements share memory, and where somebody has put a ``step`` of their own on the
+    optimizer, which would go on to call torch's (a scheduler's is known). Whatever it raises, the
+    optimizer is as before.
     """
+    from tidegate import _backend
+
     original = type(optimizer)
     offloaded = _OFFLOADED.get(original)
     if offloaded is None:
@@ -103,10 +106,13 @@ def offload_states(
             f"offload_states takes {offered}; got {original.__module__}.{original.__qualname__}"
         )
     layout = Layout(master, states)
+    shim = _backend.load_shim()
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.requires_grad:
                 layout.master_of(local_of(parameter))
+                # The memory of one that has no states yet is looked at, too.
+                shim.OffloadParameter(local_of(parameter), "none", states, 0, False, in_arena=False)
     changed: Any = optimizer
     scheduled = _has_step(changed)
     attributes, entries = dict(vars(changed)), dict(changed.state)

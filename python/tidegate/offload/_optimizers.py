@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 class _AdamFamily(Offloaded):
     _names = StateNames(("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
+    _needs = ("lr", "betas", "eps")
 
     def _rule(self, group: dict[str, Any]) -> str:
         return "adamw" if group["decoupled_weight_decay"] else "adam"
@@ -76,6 +77,7 @@ class SGD(Offloaded, torch.optim.SGD):
     """``torch.optim.SGD``, with momentum and Nesterov; otherwise as AdamW."""
 
     _names = StateNames(("momentum_buffer",), counts_steps=False)
+    _needs = ("lr", "momentum", "dampening")
 
     def _rule(self, group: dict[str, Any]) -> str:
         return "sgd"
@@ -95,12 +97,13 @@ class Adagrad(Offloaded, torch.optim.Adagrad):
     """``torch.optim.Adagrad``; otherwise as AdamW."""
 
     _names = StateNames(("sum",))
+    _needs = ("lr", "lr_decay", "eps")
 
     def _rule(self, group: dict[str, Any]) -> str:
         return "adagrad"
 
     def _initial(self, group: dict[str, Any]) -> float:
-        return float(group["initial_accumulator_value"])
+        return float(group.get("initial_accumulator_value", 0.0))
 
     def _hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
         return {"eps": float(group["eps"]), "lr_decay": float(group["lr_decay"])}
@@ -114,6 +117,7 @@ class Lion(Offloaded, Optimizer):
     """
 
     _names = StateNames(("exp_avg",), counts_steps=False)
+    _needs = ("lr", "betas")
 
     def __init__(
         self,

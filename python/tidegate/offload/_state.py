@@ -166,7 +166,8 @@ def check_saved(
     parameter: torch.Tensor, names: StateNames, layout: Layout, saved: Mapping[str, Any]
 ) -> None:
     """ValueError unless each entry of ``saved`` fits ``parameter``, TypeError for its dtype."""
-    master = layout.master_of(local_of(parameter))
+    local = local_of(parameter)
+    master = layout.master_of(local)
     for name in (*names.names, MASTER, REMAINDER):
         value = saved.get(name)
         if value is None or (name == REMAINDER and master == "none"):
@@ -177,28 +178,47 @@ def check_saved(
             raise ValueError(
                 f"{name} has shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}"
             )
-        if local_of(value).shape != local_of(parameter).shape:
+        here = local_of(value)
+        if here.shape != local.shape:
             raise ValueError(
                 f"{name} is sharded otherwise than its parameter: this rank has"
-                f" {tuple(local_of(value).shape)} of it and {tuple(local_of(parameter).shape)} of"
-                " the parameter; load it by torch.distributed.checkpoint"
+                f" {tuple(here.shape)} of it and {tuple(local.shape)} of the parameter; load it by"
+                " torch.distributed.checkpoint"
             )
+        _check_readable(name, here)
         if name == REMAINDER:
             if value.dtype != torch.int16 or (master != "split" and saved.get(MASTER) is None):
                 raise ValueError(f"{name} is of master='split', in int16; got {value.dtype}")
         elif value.dtype == torch.uint8 and name != MASTER:
-            _check_scales(local_of(parameter), scale_key(name), saved)
+            _check_scales(local, scale_key(name), saved)
         elif not value.dtype.is_floating_point:
             raise ValueError(f"{name} must be of a floating-point dtype; got {value.dtype}")
-    step = saved.get("step") if names.counts_steps else None
-    if step is not None and not 0 <= float(step) < math.inf:
-        raise ValueError(f"step must not be negative; got {float(step)}")
+    if names.counts_steps and "step" in saved:
+        _check_step(saved["step"])
+
+
+def _check_readable(name: str, local: torch.Tensor) -> None:
+    if local.layout != torch.strided or local.is_meta:
+        raise ValueError(
+            f"{name} must be a strided tensor with values; got one of layout {local.layout} on"
+            f" {local.device}"
+        )
+
+
+def _check_step(step: Any) -> None:
+    try:
+        number = float(step)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"step must be a number; got {step!r}") from None
+    if not 0 <= number < math.inf:
+        raise ValueError(f"step must not be negative; got {number}")
 
 
 def _check_scales(local: torch.Tensor, key: str, saved: Mapping[str, Any]) -> None:
     scales = saved.get(key)
     if not isinstance(scales, torch.Tensor) or not scales.dtype.is_floating_point:
         raise ValueError(f"an 8-bit state lacks its {key}")
+    _check_readable(key, local_of(scales))
     blocks = -(-local.numel() // BLOCK)
     if scales.shape != (blocks,):
         raise ValueError(f"{key} has shape {tuple(scales.shape)}, needed are {blocks} scales")

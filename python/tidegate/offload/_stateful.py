@@ -21,6 +21,8 @@ class Stateful(Optimizer):
     """What an offloaded optimizer does with its states, between and around steps."""
 
     _names: StateNames
+    #: Settings of a parameter group that no version of torch makes up when they are not loaded.
+    _needs: tuple[str, ...]
     _layout: Layout
     #: Of parameters that have no state: SGD without momentum.
     _stateless: dict[torch.Tensor, OffloadParameter]
@@ -104,9 +106,18 @@ class Stateful(Optimizer):
 
     def _place_of(self, parameter: torch.Tensor) -> int:
         if parameter not in self._places:
-            everything = (parameter for _, parameter in self._all_parameters())
-            self._places = {known: place for place, known in enumerate(everything)}
+            self._renew_places(always=True)
         return self._places[parameter]
+
+    def _renew_places(self, always: bool = False) -> None:
+        """Where parameters have come or gone, or ``always``."""
+        count = sum(len(group["params"]) for group in self.param_groups)
+        if not always and count == len(self._places):
+            return
+        everything = (parameter for _, parameter in self._all_parameters())
+        self._places = {known: place for place, known in enumerate(everything)}
+        for parameter in self._stateless.keys() - self._places.keys():
+            del self._stateless[parameter]
 
     def _all_parameters(self) -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
         for group in self.param_groups:
@@ -129,9 +140,11 @@ class Stateful(Optimizer):
         """
 
         def export(_: Optimizer, result: dict[str, Any]) -> None:
-            for place, (group, parameter) in enumerate(self._all_parameters()):
-                if place in result["state"]:
-                    result["state"][place] = self._plain_state(group, parameter)
+            states = result["state"]
+            with torch.no_grad():
+                for place, (group, parameter) in enumerate(self._all_parameters()):
+                    if place in states:
+                        states[place] = self._plain_state(group, parameter)
 
         # First of all hooks: the user's see what is returned.
         hook = self.register_state_dict_post_hook(export, prepend=True)
@@ -149,12 +162,11 @@ class Stateful(Optimizer):
                 return self._shards.whole_state(parameter, self._layout, state)
             return dict(state)
         record = getattr(state, "record", None)
-        with torch.no_grad():
-            is_current = record is not None and record.serves(local_of(parameter))
-            if not is_current and self._names.any_in(state):
-                self._adopt(parameter, group, state)
-                state = self.state[parameter]
-            return plain(parameter, state) if isinstance(state, ParameterState) else dict(state)
+        is_current = record is not None and record.serves(local_of(parameter))
+        if not is_current and self._names.any_in(state):
+            self._adopt(parameter, group, state)
+            state = self.state[parameter]
+        return plain(parameter, state) if isinstance(state, ParameterState) else dict(state)
 
     # States in.
 
@@ -190,6 +202,13 @@ class Stateful(Optimizer):
 
     def _checked_states(self, loaded: dict[str, Any]) -> dict[Any, Any]:
         """The states of a dictionary by parameter; ValueError if one does not fit it."""
+        for place, group in enumerate(loaded["param_groups"]):
+            missing = [name for name in self._needs if name not in group]
+            if missing:
+                raise ValueError(
+                    f"parameter group {place} lacks {', '.join(missing)}: are these the states of"
+                    f" another optimizer than {type(self).__name__}?"
+                )
         keys = [key for group in loaded["param_groups"] for key in group["params"]]
         members = dict(zip(keys, self._all_parameters(), strict=False))
         states: dict[Any, Any] = {}
@@ -199,7 +218,7 @@ class Stateful(Optimizer):
                 continue
             _, parameter = members[key]
             try:
-                if self._names.any_in(saved):
+                if not self._names.known.isdisjoint(saved):
                     check_saved(parameter, self._names, self._layout, saved)
             except ValueError as error:
                 raise ValueError(f"state of parameter {key}: {error}") from None
@@ -209,9 +228,16 @@ class Stateful(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         if self._shards is not None:
             self._shards.before_loading()
-        super().__setstate__(state)
-        self.state.update(getattr(self, "_loading", {}))
-        self._adopt_states()
+        attributes: dict[str, Any] = self.__dict__
+        before = dict(attributes)
+        try:
+            super().__setstate__(state)
+            self.state.update(getattr(self, "_loading", {}))
+            self._adopt_states()
+        except BaseException:
+            attributes.clear()
+            attributes.update(before)
+            raise
 
     def __getstate__(self) -> dict[str, Any]:
         if self._shards is not None:
