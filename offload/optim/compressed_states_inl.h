@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "offload/optim/block8.h"
+#include "offload/optim/block8_inl.h"
 #include "offload/optim/elements_inl.h"
 #include "offload/optim/random_bits_inl.h"
 
@@ -81,37 +81,6 @@ struct BFloat16States {
   std::uint16_t* exp_avg_sq;
 };
 
-/// Block8Code<kBits> of a vector.
-template <int kBits>
-struct Block8Lanes {
-  static HWY_INLINE Floats Decode(Bits code) {
-    const Floats number = hn::ConvertTo(DFloats(), hn::BitCast(DSigned(), code));
-    const Bits exponent = hn::And(AsBits(number), Every(0x7f800000));  // 2^k
-    const Floats steps = hn::MulAdd(AsFloats(exponent), EveryFloat(-14),
-                                    hn::MulAdd(number, EveryFloat(15), EveryFloat(15)));
-    // 2^(3k - 4 kBits): three times the biased exponent less two and a bit.
-    const Bits tripled = hn::Add(hn::Add(exponent, exponent), exponent);
-    const Bits scale = hn::Sub(tripled, Every((2 * 127 + 4 * kBits) << 23));
-    const Floats value = hn::Mul(steps, AsFloats(scale));
-    return hn::IfThenElseZero(hn::Gt(number, hn::Zero(DFloats())), value);
-  }
-
-  /// Stochastically; without the upper limit of a code, which only `y` above 1 exceeds.
-  static HWY_INLINE Bits Encode(Floats y, Floats dither) {
-    using Code = Block8Code<kBits>;
-    const Bits bits = AsBits(y);
-    const Bits interval =
-        hn::Max(hn::And(hn::Add(bits, Every(0x800000)), Every(0x7e000000)), Every(Code::kLeast));
-    const Floats within = AsFloats(hn::Add(hn::Sub(bits, interval), Every(Code::kGreatest)));
-    const Floats power = AsFloats(hn::Add(hn::ShiftRight<2>(interval), Every(Code::kPower)));
-    const Floats line = hn::MulAdd(within, EveryFloat(Code::kSlope), EveryFloat(Code::kFirst));
-    const Floats position = hn::MulAdd(power, line, EveryFloat(-2));
-    // ConvertTo() also looks for what is too large.
-    const Floats code = hn::Trunc(hn::Add(position, dither));
-    return hn::Sub(AsBits(hn::Add(code, EveryFloat(0x1p23f))), AsBits(EveryFloat(0x1p23f)));
-  }
-};
-
 /// States::kBlock8. The values of a stretch wait in float32 for its greatest one to be known.
 struct Block8States {
   static constexpr int kCount = 2;
@@ -143,11 +112,11 @@ struct Block8States {
     for (int i = 0; i < kVectors; ++i) {
       const Bits m = hn::PromoteTo(DBits(), hn::LoadU(DCodes(), codes[0] + at + i * kLanes));
       const Bits v = hn::PromoteTo(DBits(), hn::LoadU(DCodes(), codes[1] + at + i * kLanes));
-      const Floats magnitude = Block8Lanes<7>::Decode(hn::And(m, Every(0x7f)));
+      const Floats magnitude = MomentumLanes::Decode(hn::And(m, Every(0x7f)));
       const Bits sign = hn::ShiftLeft<24>(hn::And(m, Every(0x80)));
       const Floats with_sign = AsFloats(hn::Or(AsBits(magnitude), sign));
       to[0][i] = hn::Mul(with_sign, EveryFloat(context.scales[0]));
-      to[1][i] = hn::Mul(Block8Lanes<8>::Decode(v), EveryFloat(context.scales[1]));
+      to[1][i] = hn::Mul(SquaresLanes::Decode(v), EveryFloat(context.scales[1]));
     }
   }
   HWY_INLINE void Store(const Floats (&from)[kCount + 1][kVectors], std::size_t, std::size_t index,
@@ -212,15 +181,11 @@ struct Block8States {
 
     HWY_INLINE Codes Signed(Floats value, Bits random) const {
       const Bits sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(AsBits(value)));
-      const Bits dither = hn::Or(hn::And(random, Every(0x7fff80)), Every(0x3f800000));
-      // 127 at most: with so few random bits the sum is exact.
       const Floats y = hn::Mul(hn::Abs(value), factors[0]);
-      return Narrow(hn::Or(Block8Lanes<7>::Encode(y, AsFloats(dither)), sign));
+      return Narrow(hn::Or(MomentumLanes::Encode(y, random), sign));
     }
     HWY_INLINE Codes Unsigned(Floats value, Bits random) const {
-      const Bits dither = hn::Or(hn::ShiftRight<9>(random), Every(0x3f800000));
-      const Floats y = hn::Mul(value, factors[1]);
-      const Bits code = hn::Max(Block8Lanes<8>::Encode(y, AsFloats(dither)), Every(1));
+      const Bits code = SquaresLanes::Encode(hn::Mul(value, factors[1]), random);
       const auto positive = hn::RebindMask(DBits(), hn::Gt(value, hn::Zero(DFloats())));
       return Narrow(hn::IfThenElseZero(positive, code));  // 255 at most, for it saturates.
     }
