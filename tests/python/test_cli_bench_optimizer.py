@@ -335,14 +335,16 @@ def test_a_small_working_set_is_told() -> None:
 
 
 def test_all_of_it_runs_and_what_is_missing_is_skipped(tmp_path: Path) -> None:
-    options = ("--scenario", "one,clip,mixed", "--size", "64K", "--rounds", "3", "--threads", "1")
+    scenarios = ("one", "clip", "clip-many", "mixed")
+    options = ("--scenario", ",".join(scenarios), "--size", "64K", "--rounds", "3")
     done = tidegate(
-        *("bench", "optimizer", *options, "--vs", "torch,deepspeed", "--json"), cwd=tmp_path
+        *("bench", "optimizer", *options, "--threads", "1", "--vs", "torch,deepspeed", "--json"),
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     answers = {one["request"]["scenario"]: one for one in report["answers"]}
-    assert list(answers) == ["one", "clip", "mixed"]
+    assert tuple(answers) == scenarios
     for one in answers.values():
         assert len(one["contenders"]["torch"]["seconds"]) == 3
         assert one["environment"]["OMP_NUM_THREADS"] == "1"
@@ -353,7 +355,7 @@ def test_all_of_it_runs_and_what_is_missing_is_skipped(tmp_path: Path) -> None:
         skipped = aim["median"] is None
         assert (aim["holds"] is None) is skipped
         assert bool(aim["skipped"]) is skipped
-    assert len(report["aims"]) == 6
+    assert len(report["aims"]) == 7
 
 
 def test_tables_name_the_rounds_reference(tmp_path: Path) -> None:
@@ -370,7 +372,7 @@ def test_tables_name_the_rounds_reference(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("--scenario tow", "--scenario tow: none of one, many, gpt2, clip, mixed"),
+        ("--scenario tow", "--scenario tow: none of one, many, gpt2, clip, clip-many, mixed"),
         ("--vs jax", "--vs jax: none of torch, torch-foreach, deepspeed"),
         ("--size 64X", "--size 64X: parameters such as 64M"),
         ("--size 1K", "--size 1K: 64K to 64G parameters"),

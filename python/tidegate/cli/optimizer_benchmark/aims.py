@@ -41,6 +41,7 @@ AIMS = (
     Aim("many", TORCH, TIDEGATE, 1.6),
     Aim("gpt2", TORCH, TIDEGATE, 1.03, near=TIDEGATE),
     Aim("clip", TORCH, TIDEGATE, 1.5),
+    Aim("clip-many", TORCH, TIDEGATE, 1.5),
     Aim("one", DEEPSPEED, TIDEGATE, 1.1),
     Aim("many", DEEPSPEED, TIDEGATE, 1.4),
     Aim("mixed", DEEPSPEED, TIDEGATE, 1.8),

@@ -42,6 +42,7 @@ SCENARIOS = {
     "many": Scenario("2,000 tensors of a 4096th each: 16 Ki of 64M"),
     "gpt2": Scenario("the 148 parameters of GPT-2, 124 M"),
     "clip": Scenario("one tensor, the gradient clipped to a norm", clip=True),
+    "clip-many": Scenario("2,000 tensors, the gradients clipped to a norm", clip=True),
     "mixed": Scenario("one tensor, 16-bit gradient, fp32 master, 16-bit parameter", mixed=True),
 }
 
@@ -49,7 +50,7 @@ SCENARIOS = {
 def shapes(scenario: str, size: int) -> list[Shape]:
     if scenario == "gpt2":
         return gpt2_shapes()
-    if scenario == "many":
+    if scenario.endswith("many"):
         return [(max(1, size // _PART),)] * _MANY
     return [(size,)]
 
