@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # test.sh [all]: every suite. ThreadSanitizer leaves out what has one thread. Without "all" it runs
-# the tests of the code that shares memory between threads, AddressSanitizer leaves out the verifier's
-# proofs (minutes of one thread), and the Python suites run a seeded slice of their matrices.
+# the tests of the code that shares memory between threads, AddressSanitizer leaves out what proves,
+# prices and simulates schedules (minutes of one thread), and the Python suites
+# run a seeded slice of their matrices.
 . "$(dirname "$0")/common.sh"
 
 tsan_slice=(-L 'transport|ipc|offload_t|offload$')
-asan_slice=(-LE 'collectives_verifier')
+asan_slice=(-LE 'collectives_(verifier|simulator|planner)')
 fuzz_seconds=5
 if [ "${1:-}" = all ]; then
   tsan_slice=(-LE 'collectives_(algorithms|executor$|planner|schedule|simulator|topology|verifier)|offload_optim')
