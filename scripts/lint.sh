@@ -18,7 +18,7 @@ fi
 status=0
 "$VENV_PYTHON" -m ruff check "${ruff_check[@]}" . || status=1
 "$VENV_PYTHON" -m ruff format "${ruff_format[@]}" . || status=1
-find common collectives backend python bench tests \( -name '*.h' -o -name '*.cc' \) -print0 |
+find common collectives offload backend python bench tests \( -name '*.h' -o -name '*.cc' \) -print0 |
   xargs -0 "$VENV/bin/clang-format" "${clang_format[@]}" || status=1
 "$VENV_PYTHON" -m mypy || status=1
 # clang-tidy reads the compile commands of a build that is only configured: debug, with the shim, and
