@@ -14,38 +14,50 @@ from tidegate import offload
 
 from tests.python.jobs import expect_right
 
-#: Rank 1 has no gradients, then one of a dtype that is refused; rank 0 must neither hang nor step.
-NORM_JOB = """
-import torch, datetime, warnings
+#: How each job of several ranks begins and ends.
+BEGINNING = """
+import datetime, warnings
+import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from tidegate import offload
 
 warnings.simplefilter("ignore")
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
 rank = dist.get_rank()
-mesh = init_device_mesh("cpu", (2,))
+everyone = DeviceMesh("cpu", list(range(dist.get_world_size())))
 
+def spread(local, mesh=everyone, **whole):
+    return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, **whole)
+"""
+END = """
+dist.barrier()
+dist.destroy_process_group()
+print("right")
+"""
+
+#: Rank 1 has no gradients, then one of a dtype that is refused; rank 0 must neither hang nor step.
+NORM_JOB = """
 def check(sharded, limit):
-    def spread(local):
-        return DTensor.from_local(local, mesh, [Shard(0)], run_check=False) if sharded else local
+    def part(local):
+        return spread(local) if sharded else local
 
     def here():
         data = parameter.detach()
         return (data.to_local() if sharded else data).clone()
 
-    parameter = torch.nn.Parameter(spread(torch.ones(2)))
+    parameter = torch.nn.Parameter(part(torch.ones(2)))
     parameter.grad_dtype = None
     group = None if sharded else dist.group.WORLD
     optimizer = offload.SGD([parameter], lr=0.5, max_grad_norm=limit, norm_group=group)
     if rank == 0:
-        parameter.grad = spread(torch.ones(2))
+        parameter.grad = part(torch.ones(2))
     optimizer.step()
     assert abs(optimizer.grad_norm - 2 ** 0.5) < 1e-6, optimizer.grad_norm
     assert torch.equal(here(), torch.full((2,), 0.5 if rank == 0 else 1.0))
     before = here()
-    parameter.grad = spread(torch.ones(2, dtype=torch.float64 if rank == 1 else torch.float32))
+    parameter.grad = part(torch.ones(2, dtype=torch.float64 if rank == 1 else torch.float32))
     try:
         optimizer.step()
     except (TypeError, RuntimeError) as error:
@@ -54,7 +66,7 @@ def check(sharded, limit):
         raise AssertionError("no error")
     assert torch.equal(here(), before)
     assert optimizer.grad_norm is None
-    parameter.grad = spread(torch.ones(2))
+    parameter.grad = part(torch.ones(2))
     optimizer.step()
     assert abs(optimizer.grad_norm - 2) < 1e-6, optimizer.grad_norm
 
@@ -70,66 +82,40 @@ assert over_ranks.grad_norm is not None
 over_ranks.found_inf = torch.tensor(float(rank))
 over_ranks.step()
 assert over_ranks.grad_norm is None
-dist.barrier()
-dist.destroy_process_group()
-print("right")
 """
 
 
 def test_all_ranks_take_part_in_the_norm(tmp_path: Path) -> None:
-    expect_right(NORM_JOB, tmp_path, 2)
+    expect_right(BEGINNING + NORM_JOB + END, tmp_path, 2)
 
 
 #: The second parameter is on a mesh that rank 2 is not in.
 SUBMESH_JOB = """
-import torch, datetime, warnings
-import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard
-from tidegate import offload
+two = DeviceMesh("cpu", [0, 1])
 
-warnings.simplefilter("ignore")
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
-rank = dist.get_rank()
-everyone, two = DeviceMesh("cpu", [0, 1, 2]), DeviceMesh("cpu", [0, 1])
-
-def spread(mesh, count):
-    whole = {"shape": (4,), "stride": (1,)} if mesh is two else {}
-    return DTensor.from_local(torch.ones(count), mesh, [Shard(0)], run_check=False, **whole)
+def on_two(count):
+    return spread(torch.ones(count), two, shape=(4,), stride=(1,))
 
 for limit in (1e6, float("inf")):
-    wide = torch.nn.Parameter(spread(everyone, 2))
-    narrow = torch.nn.Parameter(spread(two, 2 if rank < 2 else 0))
+    wide = torch.nn.Parameter(spread(torch.ones(2)))
+    narrow = torch.nn.Parameter(on_two(2 if rank < 2 else 0))
     optimizer = offload.SGD([wide, narrow], max_grad_norm=limit)
-    wide.grad = spread(everyone, 2)
+    wide.grad = spread(torch.ones(2))
     if rank < 2:
-        narrow.grad = spread(two, 2)
+        narrow.grad = on_two(2)
     for _ in range(2):
         optimizer.step()
         expected = (10 if rank < 2 else 6) ** 0.5
         assert abs(optimizer.grad_norm - expected) < 1e-6, optimizer.grad_norm
-dist.barrier()
-dist.destroy_process_group()
-print("right")
 """
 
 
 def test_a_mesh_may_be_of_some_ranks_only(tmp_path: Path) -> None:
-    expect_right(SUBMESH_JOB, tmp_path, 3)
+    expect_right(BEGINNING + SUBMESH_JOB + END, tmp_path, 3)
 
 
 #: The shard of rank 1 and the parameter after it have the same numbers, but not the same rounding.
 STREAM_JOB = """
-import torch, warnings
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard
-from tidegate import offload
-
-warnings.simplefilter("ignore")
-dist.init_process_group("gloo")
-mesh = init_device_mesh("cpu", (2,))
-spread = lambda local: DTensor.from_local(local, mesh, [Shard(0)], run_check=False)
 shard = torch.nn.Parameter(spread(torch.ones(5000)))
 others = [torch.nn.Parameter(torch.ones(5000)) for _ in range(2)]
 optimizer = offload.AdamW([shard, *others], states="bf16")
@@ -143,14 +129,11 @@ squares[0] = squares[0].to_local()
 for one in range(3):
     for other in range(one):
         assert not torch.equal(squares[one], squares[other]), (one, other)
-dist.barrier()
-dist.destroy_process_group()
-print("right")
 """
 
 
 def test_shards_and_whole_parameters_are_rounded_by_different_numbers(tmp_path: Path) -> None:
-    expect_right(STREAM_JOB, tmp_path, 2)
+    expect_right(BEGINNING + STREAM_JOB + END, tmp_path, 2)
 
 
 @pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
