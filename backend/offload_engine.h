@@ -15,6 +15,11 @@ namespace tidegate {
 /// MemoryError for kResourceExhausted, RuntimeError for the rest. REQUIRES: !status.ok().
 [[noreturn]] void ThrowOffloadStatus(const Status& status);
 
+/// Throws it unless it is ok.
+inline void CheckOffload(const Status& status) {
+  if (!status.ok()) ThrowOffloadStatus(status);
+}
+
 /// A zeroed CPU tensor in `arena`, which it keeps alive. Throws as ThrowOffloadStatus.
 at::Tensor ZerosIn(offload::Arena& arena, at::IntArrayRef sizes, at::IntArrayRef strides,
                    at::ScalarType dtype);

@@ -11,7 +11,7 @@ namespace {
 
 template <typename T>
 T ValueOf(Result<T> result) {
-  if (!result.ok()) ThrowOffloadStatus(result.status());
+  CheckOffload(result.status());
   return std::move(result).value();
 }
 
@@ -70,8 +70,7 @@ OffloadNodeHost::OffloadNodeHost(int ranks)
 
 std::shared_ptr<OffloadNode> OffloadNodeHost::Serve(Nanoseconds timeout,
                                                     const offload::StopCheck& stop) {
-  const Status served = host_.Serve(DeadlineAfter(SteadyClock().Now(), timeout), stop);
-  if (!served.ok()) ThrowOffloadStatus(served);
+  CheckOffload(host_.Serve(DeadlineAfter(SteadyClock().Now(), timeout), stop));
   return OffloadNode::Make(segment_, 0);
 }
 

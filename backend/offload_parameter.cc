@@ -10,6 +10,7 @@
 #include "backend/offload_engine.h"
 #include "common/fork_generation.h"
 #include "offload/optim/convert.h"
+#include "offload/tile_space.h"
 
 namespace tidegate {
 namespace {
@@ -73,11 +74,6 @@ at::Tensor PartOf(const at::Tensor& whole, const std::optional<OffloadPart>& par
                   " has gaps in memory and cannot be shared out over ranks; make it "
                   "contiguous")});
   return whole.as_strided({part->count}, {1}, whole.storage_offset() + part->first);
-}
-
-/// Where element 0 would lie if element `first` lies at `memory`.
-void* FromFirst(void* memory, std::size_t first, std::size_t element_bytes) {
-  return static_cast<std::byte*>(memory) - first * element_bytes;
 }
 
 }  // namespace
@@ -188,8 +184,7 @@ OffloadParameter::Addresses OffloadParameter::Memories() const {
 }
 
 std::int64_t OffloadParameter::ScaleBlocks() const {
-  constexpr auto kScaleBlock = static_cast<std::int64_t>(offload::kScaleBlock);
-  return (parameter_.numel() + kScaleBlock - 1) / kScaleBlock;
+  return static_cast<std::int64_t>(offload::ScalesOf(Elements(parameter_)));
 }
 
 void OffloadParameter::BelongTo(const at::Tensor& dtensor) {
@@ -312,14 +307,14 @@ offload::TensorOperands OffloadParameter::Operands(at::Tensor& copy) {
 /// From where the part begins to where the whole would.
 void OffloadParameter::MoveToWhole(offload::TensorOperands& operands) const {
   const auto first = static_cast<std::size_t>(part_->first);
-  operands.parameter = FromFirst(operands.parameter, first, parameter_.element_size());
+  operands.parameter = offload::ElementZero(operands.parameter, first, parameter_.element_size());
   if (master_.defined())
-    operands.master = FromFirst(operands.master, first, master_.element_size());
+    operands.master = offload::ElementZero(operands.master, first, master_.element_size());
   for (std::size_t s = 0; s < states_.size(); ++s) {
-    operands.states[s] = FromFirst(operands.states[s], first, states_[s].element_size());
+    operands.states[s] = offload::ElementZero(operands.states[s], first, states_[s].element_size());
     if (!scales_.empty())
       operands.scales[s] = static_cast<float*>(
-          FromFirst(operands.scales[s], first / offload::kScaleBlock, sizeof(float)));
+          offload::ElementZero(operands.scales[s], first / offload::kScaleBlock, sizeof(float)));
   }
 }
 

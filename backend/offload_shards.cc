@@ -22,16 +22,12 @@ using offload::CopyJob;
 
 constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
-void Check(const Status& status) {
-  if (!status.ok()) ThrowOffloadStatus(status);
-}
-
 Status Lost(std::string text) { return Status(StatusCode::kPeerLost, std::move(text)); }
 
 void CopyAll(const std::vector<CopyJob>& jobs) {
   offload::ThreadPool& pool = OffloadEngine::OfThisProcess().pool();
   const GilRelease without_gil;
-  Check(CopyInParallel(pool, jobs));
+  CheckOffload(CopyInParallel(pool, jobs));
 }
 
 std::byte* BytesOf(const at::Tensor& tensor) {
@@ -188,15 +184,15 @@ void OffloadShards::Enter(std::int64_t row, const std::shared_ptr<OffloadParamet
 }
 
 void OffloadShards::Register(const std::vector<std::shared_ptr<OffloadParameter>>& records) {
-  for (const auto& record : records)
-    if (RowOf(*record).record != record) Enter(record->part()->row, record);
+  for (const auto& record : records) EnterIfNew(record);
 }
 
 void OffloadShards::RegisterStep(const OffloadStep& step) {
-  for (std::size_t entry = 0; entry < step.size(); ++entry) {
-    const auto& record = step.parameter(entry);
-    if (RowOf(*record).record != record) Enter(record->part()->row, record);
-  }
+  for (std::size_t entry = 0; entry < step.size(); ++entry) EnterIfNew(step.parameter(entry));
+}
+
+void OffloadShards::EnterIfNew(const std::shared_ptr<OffloadParameter>& record) {
+  if (RowOf(*record).record != record) Enter(record->part()->row, record);
 }
 
 void OffloadShards::PutSums(const OffloadStep& step, int turn) {
@@ -248,15 +244,16 @@ void OffloadShards::Fetch(const OffloadStep& step) {
 
 const std::byte* OffloadShards::PartAt(int rank, std::uint64_t offset, std::size_t bytes) const {
   if (offset == kNowhere)
-    Check(Lost("rank " + std::to_string(rank) + " has no such states; was its optimizer changed?"));
+    CheckOffload(
+        Lost("rank " + std::to_string(rank) + " has no such states; was its optimizer changed?"));
   return node_->At(rank, offset, bytes);
 }
 
 const OffloadShards::Entry& OffloadShards::EntryOf(int rank, std::int64_t row) const {
   const std::vector<std::int64_t>& card = cards_.at(static_cast<std::size_t>(rank));
   if (row >= card.at(3))
-    Check(Lost("rank " + std::to_string(rank) + " has no parameter " + std::to_string(row) +
-               " yet; step first"));
+    CheckOffload(Lost("rank " + std::to_string(rank) + " has no parameter " + std::to_string(row) +
+                      " yet; step first"));
   const std::size_t offset = static_cast<std::uint64_t>(card.at(1)) + kHeaderBytes +
                              static_cast<std::size_t>(row) * sizeof(Entry);
   return *reinterpret_cast<const Entry*>(node_->At(rank, offset, sizeof(Entry)));
@@ -268,13 +265,14 @@ void OffloadShards::CheckAlive(int rank) const {
       PartAt(rank, static_cast<std::uint64_t>(card.at(1)), sizeof(std::uint64_t))));
   if (std::atomic_ref(*nonce).load(std::memory_order_acquire) !=
       static_cast<std::uint64_t>(card.at(0)))
-    Check(Lost("rank " + std::to_string(rank) +
-               " has dropped its optimizer, and its part of the states with it; keep the optimizer "
-               "until the states are read (a barrier of the group after state_dict())"));
+    CheckOffload(
+        Lost("rank " + std::to_string(rank) +
+             " has dropped its optimizer, and its part of the states with it; keep the optimizer "
+             "until the states are read (a barrier of the group after state_dict())"));
 }
 
 void OffloadShards::Gather(std::int64_t row, OffloadParameter& whole) const {
-  if (cards_.empty()) Check(Lost("the ranks have not stepped yet"));
+  if (cards_.empty()) CheckOffload(Lost("the ranks have not stepped yet"));
   const Row& known = rows_.at(static_cast<std::size_t>(row));
   std::vector<CopyJob> jobs;
   const auto add = [&](int rank, const at::Tensor& to, std::uint64_t from, std::int64_t unit) {

@@ -82,6 +82,7 @@ class OffloadShards {
   std::int64_t CountOf(const Row& row, int rank) const;
   const Row& RowOf(const OffloadParameter& record) const;
   void Enter(std::int64_t row, const std::shared_ptr<OffloadParameter>& record);
+  void EnterIfNew(const std::shared_ptr<OffloadParameter>& record);
   void CheckAlive(int rank) const;
   const std::byte* PartAt(int rank, std::uint64_t offset, std::size_t bytes) const;
   const Entry& EntryOf(int rank, std::int64_t row) const;

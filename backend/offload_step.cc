@@ -13,13 +13,9 @@
 namespace tidegate {
 namespace {
 
-void Check(const Status& status) {
-  if (!status.ok()) ThrowOffloadStatus(status);
-}
-
 void Refuse(std::size_t place, const std::string& what) {
-  Check({StatusCode::kInvalidArgument,
-         c10::str("the gradient of parameter ", place, " of its group ", what)});
+  CheckOffload({StatusCode::kInvalidArgument,
+                c10::str("the gradient of parameter ", place, " of its group ", what)});
 }
 
 /// A seed of each tensor: the finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
@@ -68,7 +64,7 @@ std::vector<std::size_t> OffloadStep::Stale(
 void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
                       std::vector<std::shared_ptr<OffloadParameter>> parameters,
                       const std::vector<at::Tensor>& gradients) {
-  Check(CheckHyperparameters(hyperparameters));
+  CheckOffload(CheckHyperparameters(hyperparameters));
   TORCH_CHECK_VALUE(parameters.size() == gradients.size(), parameters.size(), " parameters and ",
                     gradients.size(), " gradients");
   groups_.push_back(hyperparameters);
@@ -95,7 +91,7 @@ void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
       tensor = tensors_.back();
     } else {
       const auto found = FindUpdate(hyperparameters, needed);
-      Check(found.status());
+      CheckOffload(found.status());
       tensor.update = found.value();
       tensor.sums = offload::FindSums(*type);
       layout = needed;
@@ -115,7 +111,7 @@ at::Tensor OffloadStep::Sums(double factor) {
   const at::Tensor sums = at::empty({static_cast<std::int64_t>(tensors_.size())}, at::kDouble);
   const std::span<double> squares = Doubles(sums);
   const GilRelease without_gil;
-  Check(runner_.Sums(tensors_, static_cast<float>(factor), squares));
+  CheckOffload(runner_.Sums(tensors_, static_cast<float>(factor), squares));
   return sums;
 }
 
@@ -138,7 +134,7 @@ at::Tensor OffloadStep::Run(double factor, std::uint64_t seed, bool wants_sums) 
   }
   {
     const GilRelease without_gil;
-    Check(runner_.Update(tensors_, squares));
+    CheckOffload(runner_.Update(tensors_, squares));
   }
   for (const Entry& entry : entries_) {
     if (const at::Tensor& step = entry.parameter->step(); step.defined())

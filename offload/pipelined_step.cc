@@ -7,22 +7,13 @@
 #include <utility>
 
 #include "common/check.h"
+#include "offload/memory/byte_range.h"
 
 namespace tidegate::offload {
 namespace {
 
 /// Parts of a chunk begin at cache lines of their own.
 constexpr std::size_t kAlignment = 64;
-
-std::size_t Aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-/// Operands are indexed from the beginning of their tensor, of which only a part is staged.
-const void* BeginningOf(const std::byte* staged, std::size_t first, ElementType type) {
-  return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(staged) -
-                                       first * SizeOf(type));
-}
 
 }  // namespace
 
@@ -139,7 +130,7 @@ Status PipelinedStep::Prepare(std::span<const PipelinedTensor> tensors) {
     std::size_t bytes = 0;
     for (const TileSpace::Piece& piece : PiecesOf(chunk))
       if (tensors[piece.tensor].host.operands.gradient == nullptr)
-        bytes += Aligned(piece.count * SizeOf(tensors[piece.tensor].gradient));
+        bytes += RoundUp(piece.count * SizeOf(tensors[piece.tensor].gradient), kAlignment);
     most = std::max(most, bytes);
   }
   if (most <= slot_bytes_) return {};
@@ -213,7 +204,7 @@ Status PipelinedStep::BringIn(std::size_t chunk) {
           static_cast<std::byte*>(const_cast<void*>(tensor.host.operands.gradient)) + offset;
     } else {
       part.staged = room;
-      room += Aligned(bytes);
+      room += RoundUp(bytes, kAlignment);
     }
     if (tensor.device_gradient == nullptr) continue;
     const auto* source = static_cast<const std::byte*>(tensor.device_gradient) + offset;
@@ -235,7 +226,7 @@ Status PipelinedStep::Compute(std::size_t chunk, Pass pass) {
           std::lower_bound(slot.parts.begin(), slot.parts.end(), piece.tensor,
                            [](const Part& one, std::size_t wanted) { return one.tensor < wanted; });
       const PipelinedTensor& tensor = tensors_[piece.tensor];
-      const void* const gradient = BeginningOf(part->staged, part->first, tensor.gradient);
+      const void* const gradient = ElementZero(part->staged, part->first, SizeOf(tensor.gradient));
       if (pass == Pass::kSums) {
         tensor.host.sums(gradient, piece.first, piece.count, factor_, space_.BlocksOf(piece));
         continue;

@@ -1,12 +1,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 #include "offload/optim/update.h"
 
 namespace tidegate::offload {
+
+/// Where element 0 of an array would lie if its element `first` lies at `memory`: operands are
+/// given as from there, also where only a part of the array is in memory.
+inline void* ElementZero(void* memory, std::size_t first, std::size_t element_bytes) {
+  // As an integer, because it may lie before the beginning of the memory.
+  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) - first * element_bytes);
+}
 
 /// One tensor of a step, or a part of one: where it lies and what is done to it. The operands must
 /// stay valid for the duration of the call.

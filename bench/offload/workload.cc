@@ -10,7 +10,6 @@
 
 namespace tidegate::bench {
 
-using offload::ElementType;
 using offload::Layout;
 using offload::Master;
 using offload::States;
@@ -27,9 +26,9 @@ AdamWTensor::AdamWTensor(offload::Arena& arena, std::size_t count, const Layout&
   if (layout.master != Master::kNone) operands.master = Take(arena, count * SizeOf(layout.master));
   for (std::size_t s = 0; s < 2; ++s) {
     operands.states[s] = Take(arena, count * SizeOf(layout.states));
-    const std::size_t scales = (count + offload::kScaleBlock - 1) / offload::kScaleBlock;
     if (layout.states == States::kBlock8)
-      operands.scales[s] = reinterpret_cast<float*>(Take(arena, scales * sizeof(float)));
+      operands.scales[s] =
+          reinterpret_cast<float*>(Take(arena, offload::ScalesOf(count) * sizeof(float)));
   }
   // Ordinary numbers in every float32 and, in 16 bits, 0.0078 whatever the type; 8-bit states and
   // remainders stay zero.

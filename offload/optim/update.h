@@ -15,6 +15,10 @@ namespace tidegate::offload {
 inline constexpr std::size_t kBlock = 4096;
 /// Elements that share a scale in States::kBlock8.
 inline constexpr std::size_t kScaleBlock = 256;
+/// How many scales a state of `count` elements has.
+constexpr std::size_t ScalesOf(std::size_t count) {
+  return (count + kScaleBlock - 1) / kScaleBlock;
+}
 
 /// The memory of one tensor, `count` elements each, aligned to the element, none overlapping
 /// another. What the layout does not have is null. The memory is the caller's.

@@ -45,10 +45,9 @@ Tensors::Tensors(const Hyperparameters& hyperparameters, const Layout& layout, s
   Make(gradient_, count, SizeOf(layout.gradient), offset);
   Make(parameter_, count, SizeOf(layout.parameter), offset);
   if (layout.master != Master::kNone) Make(master_, count, SizeOf(layout.master), offset);
-  const std::size_t scale_count = (count + kScaleBlock - 1) / kScaleBlock;
   for (int i = 0; i < state_count_; ++i) {
     Make(states_[i], count, SizeOf(layout.states), offset);
-    if (layout.states == States::kBlock8) Make(scales_[i], scale_count, sizeof(float), offset);
+    if (layout.states == States::kBlock8) Make(scales_[i], ScalesOf(count), sizeof(float), offset);
   }
   for (std::size_t i = 0; i < count; ++i) {
     Set(gradient_, layout.gradient, i, draw(1e-2f));
@@ -62,7 +61,7 @@ Tensors::Tensors(const Hyperparameters& hyperparameters, const Layout& layout, s
       Set(states_[state], StateType(), i, squares ? std::abs(draw(1e-4f)) : draw(1e-2f));
     }
   }
-  for (std::size_t block = 0; layout.states == States::kBlock8 && block < scale_count; ++block)
+  for (std::size_t block = 0; layout.states == States::kBlock8 && block < ScalesOf(count); ++block)
     FillBlocks(block, draw);
 }
 
