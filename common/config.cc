@@ -157,7 +157,7 @@ Setting Switch(std::string_view name, bool Config::* field, std::string_view hel
 
 /// One of a few words.
 Setting OneOf(std::string_view name, std::string Config::* field,
-              std::vector<std::string_view> words, std::string_view help) {
+              const std::vector<std::string_view>& words, std::string_view help) {
   std::string range;
   for (const std::string_view word : words)
     range += (range.empty() ? "" : ", ") + std::string(word);

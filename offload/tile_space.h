@@ -13,6 +13,7 @@ namespace tidegate::offload {
 /// given as from there, also where only a part of the array is in memory.
 inline void* ElementZero(void* memory, std::size_t first, std::size_t element_bytes) {
   // As an integer, because it may lie before the beginning of the memory.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) - first * element_bytes);
 }
 

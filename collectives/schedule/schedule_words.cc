@@ -43,7 +43,7 @@ std::string SliceWord(const Slice& slice) {
   text += "[" + std::to_string(slice.block);
   if (slice.count != 1) text += "+" + std::to_string(slice.count);
   if (slice.stride != 1) text += "x" + std::to_string(slice.stride);
-  text += "]";
+  text += ']';
   if (slice.origin >= 0) text += "=input[" + std::to_string(slice.origin) + "]";
   return text;
 }

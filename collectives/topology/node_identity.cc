@@ -80,7 +80,7 @@ Result<Topology> TopologySettings::Apply(const Topology& discovered,
 
 Status TopologySettings::Dump(const Topology& topology) const {
   if (dump_file_.empty()) return Status();
-  const Status dumped = DumpTopology(topology, dump_file_);
+  Status dumped = DumpTopology(topology, dump_file_);
   if (dumped.ok()) return dumped;
   return Status(dumped.code(), "TIDEGATE_TOPO_DUMP_FILE: " + dumped.message());
 }

@@ -91,10 +91,12 @@ Result<std::shared_ptr<std::byte>> Arena::AllocateShared(std::size_t bytes,
                                                          const BlockOptions& options) {
   const Result<std::byte*> block = Allocate(bytes, options);
   if (!block.ok()) return block.status();
-  return std::shared_ptr<std::byte>(block.value(),
-                                    [arena = shared_from_this()](std::byte* owned) noexcept {
-                                      TIDEGATE_CHECK(arena->Free(owned).ok());
-                                    });
+  // A block that the arena does not know ends the program.
+  // NOLINTNEXTLINE(bugprone-exception-escape)
+  auto release = [arena = shared_from_this()](std::byte* owned) noexcept {
+    TIDEGATE_CHECK(arena->Free(owned).ok());
+  };
+  return std::shared_ptr<std::byte>(block.value(), std::move(release));
 }
 
 Status Arena::Free(const std::byte* block) {
@@ -158,7 +160,7 @@ Status Arena::BackPages(ByteRange pages, int node) {
   if (pinning_ == Pinning::kRequired) TIDEGATE_RETURN_IF_ERROR(registrar_->CheckRoom(bytes));
   TIDEGATE_RETURN_IF_ERROR(backing_.Commit(missing, node));
   committed_high_water_ = std::max(committed_high_water_, backing_.bytes());
-  const Status pinned = Pin(missing);
+  Status pinned = Pin(missing);
   if (pinned.ok()) return Status();
   for (const ByteRange& range : missing) static_cast<void>(backing_.Release(range));
   return pinned;
@@ -166,7 +168,7 @@ Status Arena::BackPages(ByteRange pages, int node) {
 
 /// A failure only where pinning is required.
 Status Arena::Pin(const std::vector<ByteRange>& fresh) {
-  const Status status = pieces_.Add(fresh);
+  Status status = pieces_.Add(fresh);
   if (status.ok() || pinning_ == Pinning::kRequired) return status;
   pinning_problem_ = status.message();
   return Status();

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLookEvery = std::size_t{128} << 20;
 
 Status PopulateStatus(int error, std::size_t bytes) {
-  const Status status = ErrnoStatus(
+  Status status = ErrnoStatus(
       error, "cannot take " + FormatBytes(bytes) + " of memory for the arena (madvise)");
   // EFAULT: what a touch would have answered with SIGBUS, of a pool or an account that is empty.
   if (error != EFAULT && error != ENOMEM) return status;

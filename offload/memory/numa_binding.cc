@@ -30,7 +30,7 @@ Status PreferNode(std::span<std::byte> memory, int node) {
   nodes[bit / kWordBits] = std::uint64_t{1} << bit % kWordBits;
   // The kernel reads one bit less than it is told of.
   if (syscall(SYS_mbind, memory.data(), memory.size(), kPreferred, nodes.data(),
-              static_cast<unsigned long>(kMaxNodes + 1), 0U) == 0)
+              static_cast<unsigned long>(kMaxNodes) + 1, 0U) == 0)
     return Status();
   const int error = errno;
   if (error == EINVAL) return StatusAs(StatusCode::kInvalidArgument, error, what);

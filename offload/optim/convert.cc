@@ -23,9 +23,9 @@ const Codes& CodesOf(bool squares) {
       values[code] = decode(static_cast<std::uint8_t>(code), 1.0f);
     return values;
   };
-  static const Codes kSigned = make(DecodeSigned8);
-  static const Codes kUnsigned = make(DecodeUnsigned8);
-  return squares ? kUnsigned : kSigned;
+  static const Codes of_signed = make(DecodeSigned8);
+  static const Codes of_unsigned = make(DecodeUnsigned8);
+  return squares ? of_unsigned : of_signed;
 }
 
 }  // namespace

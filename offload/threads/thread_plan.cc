@@ -204,6 +204,7 @@ std::vector<ThreadPlace> PlanThreads(const ThreadFacts& facts) {
       if (thread < core.cpus.size())
         processors.push_back({.cpus = {core.cpus[thread]}, .numa = core.numa});
   std::vector<ThreadPlace> places;
+  places.reserve(count);
   for (std::size_t thread = 0; thread < count; ++thread)
     places.push_back(processors[thread % processors.size()]);
   if (count >= cores.size()) return places;

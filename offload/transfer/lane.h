@@ -50,6 +50,8 @@ struct CopyEvent {
 class Lane {
  public:
   virtual ~Lane() = default;
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
 
   virtual Direction direction() const = 0;
   virtual std::size_t capacity() const = 0;
@@ -71,8 +73,6 @@ class Lane {
 
  protected:
   Lane() = default;
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
 };
 
 /// kInvalidArgument for a chunk that no lane can copy: no address, a range that goes beyond the end
