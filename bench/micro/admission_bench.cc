@@ -26,9 +26,10 @@ void Admissions(benchmark::State& state, const AdmissionLimits& limits) {
 }
 BENCHMARK_CAPTURE(Admissions, off, AdmissionLimits{});
 BENCHMARK_CAPTURE(Admissions, of_two_operations,
-                  AdmissionLimits{.in_flight = {.ops = 2, .bytes = {}}});
+                  AdmissionLimits{.in_flight = {.ops = 2, .bytes = {}}, .rate = {}, .burst = {}});
 BENCHMARK_CAPTURE(Admissions, of_bytes,
-                  AdmissionLimits{.in_flight = {.ops = {}, .bytes = 8 << 20}});
+                  AdmissionLimits{
+                      .in_flight = {.ops = {}, .bytes = 8 << 20}, .rate = {}, .burst = {}});
 
 /// Of a chunk that need not wait.
 void Paces(benchmark::State& state, const AdmissionLimits& limits) {
@@ -40,7 +41,8 @@ void Paces(benchmark::State& state, const AdmissionLimits& limits) {
 }
 BENCHMARK_CAPTURE(Paces, off, AdmissionLimits{});
 BENCHMARK_CAPTURE(Paces, at_a_rate,
-                  AdmissionLimits{.rate = std::uint64_t{1} << 40, .burst = kBytes});
+                  AdmissionLimits{
+                      .in_flight = {}, .rate = std::uint64_t{1} << 40, .burst = kBytes});
 
 }  // namespace
 }  // namespace tidegate::bench

@@ -59,7 +59,8 @@ void ManyBlocks(benchmark::State& state, bool reserved) {
   state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * kBlocks));
 }
 
-[[maybe_unused]] const bool registered = [] {
+// What throws ends the program. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
+[[maybe_unused]] const bool kRegistered = [] {
   struct Kind {
     const char* name;
     PageChoice choice;

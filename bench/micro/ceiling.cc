@@ -16,6 +16,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 HWY_INLINE void Fetch(const float* at, std::size_t ahead) {
+  // As an integer, because it may lie beyond the end. NOLINTNEXTLINE(performance-no-int-to-ptr)
   hwy::Prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(at) + ahead));
 }
 

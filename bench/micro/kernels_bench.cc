@@ -90,7 +90,8 @@ void RegisterReduce(KernelTarget target, DataType dtype, ReduceOp op, bool strea
       if (!streaming || kib >= 1024) registered->Args({sources, kib << 10});
 }
 
-const bool registered = [] {
+// What throws ends the program. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
+const bool kRegistered = [] {
   for (const KernelTarget target : KernelTargets()) {
     if (!IsSupported(target)) continue;
     for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {

@@ -39,7 +39,7 @@ class Memory {
     TIDEGATE_CHECK(mapped != MAP_FAILED);
     mapped_ = mapped;
     const auto address = reinterpret_cast<std::uintptr_t>(mapped);
-    data_ = reinterpret_cast<void*>((address + kHuge - 1) / kHuge * kHuge);
+    data_ = static_cast<std::byte*>(mapped) + (kHuge - address % kHuge) % kHuge;
     madvise(data_, bytes, MADV_HUGEPAGE);
   }
   ~Memory() { munmap(mapped_, bytes_); }
@@ -147,6 +147,7 @@ void Compare(benchmark::State& state, std::size_t count, const std::vector<Task>
       std::min_element(rounds.begin() + 1, rounds.end(),
                        [](const auto& a, const auto& b) { return Median(a) < Median(b); });
   std::vector<double> ratios;
+  ratios.reserve(kRounds);
   for (std::size_t i = 0; i < kRounds; ++i) ratios.push_back((*base)[i] / rounds[0][i]);
   state.counters["ns"] = Median(rounds[0]);
   state.counters["base_ns"] = Median(*base);
@@ -202,7 +203,8 @@ void Register(KernelTarget target, const std::string& name, Arguments... argumen
   registered->Arg(64 << 20)->Iterations(1)->Unit(benchmark::kMillisecond)->ArgName("parameters");
 }
 
-const bool registered = [] {
+// What throws ends the program. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
+const bool kRegistered = [] {
   for (const KernelTarget target : KernelTargets()) {
     if (!IsSupported(target) || FindSumsFor(target, ElementType::kFloat32) == nullptr) continue;
     const std::pair<const char*, Hyperparameters> rules[] = {

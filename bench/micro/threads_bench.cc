@@ -101,7 +101,8 @@ void Register(const char* name, Bench bench, std::int64_t threads, std::int64_t 
                                   : 300);
 }
 
-const bool registered = [] {
+// What throws ends the program. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
+const bool kRegistered = [] {
   for (const std::int64_t threads : {1, 2}) {
     for (const std::int64_t pause : {0, 100, 2000}) {
       Register("pool/empty", Empty, threads, pause);

@@ -34,6 +34,7 @@ struct Options {
 void PrintRatio(const std::string& what, const std::vector<double>& over,
                 const std::vector<double>& under, const char* aim) {
   std::vector<double> ratios;
+  ratios.reserve(over.size());
   for (std::size_t i = 0; i < over.size(); ++i) ratios.push_back(over[i] / under[i]);
   std::ranges::sort(ratios);
   std::printf("| %s | %.3f (%.3f..%.3f) | %.3f | %s | %.2f |\n", what.c_str(), Median(ratios),
@@ -51,8 +52,8 @@ Status Measure(const Options& options, std::vector<offload::ThreadPlace> places,
   if (!made.ok()) return made.status();
   const std::shared_ptr<offload::Arena>& arena = made.value();
 
-  const Layout kMixed{ElementType::kBFloat16, ElementType::kBFloat16, Master::kFloat32,
-                      States::kFloat32};
+  const Layout mixed_layout{ElementType::kBFloat16, ElementType::kBFloat16, Master::kFloat32,
+                            States::kFloat32};
   const std::pair<const char*, Layout> others[] = {
       {"split master, bf16 gradient",
        {ElementType::kBFloat16, ElementType::kBFloat16, Master::kSplit, States::kFloat32}},
@@ -62,7 +63,7 @@ Status Measure(const Options& options, std::vector<offload::ThreadPlace> places,
        {ElementType::kBFloat16, ElementType::kBFloat16, Master::kSplit, States::kBlock8}},
   };
   const AdamWTensor plain(*arena, options.elements, {});
-  const AdamWTensor mixed(*arena, options.elements, kMixed);
+  const AdamWTensor mixed(*arena, options.elements, mixed_layout);
   std::vector<AdamWTensor> small;
   for (const auto& other : others) small.emplace_back(*arena, options.elements, other.second);
 
@@ -142,4 +143,5 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tidegate::bench
 
+// What throws ends the program, and its ranks with it. NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) { return tidegate::bench::Main(argc, argv); }
