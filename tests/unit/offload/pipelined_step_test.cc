@@ -50,7 +50,7 @@ std::shared_ptr<Arena> MakeArena() {
 }
 
 struct Lanes {
-  explicit Lanes(std::size_t capacity = 4, HostLane::CopyFunction copy = nullptr)
+  explicit Lanes(std::size_t capacity = 4, const HostLane::CopyFunction& copy = nullptr)
       : in(HostLane::Create(Direction::kDeviceToHost, capacity, copy).value()),
         out(HostLane::Create(Direction::kHostToDevice, capacity, copy).value()) {}
   std::unique_ptr<HostLane> in, out;
@@ -67,14 +67,14 @@ using Shape = std::tuple<int, std::size_t, std::size_t, std::size_t>;
 
 class PipelinedStepTest : public ::testing::TestWithParam<Shape> {
  protected:
-  ThreadPool pool{Places(std::get<0>(GetParam()))};
-  std::shared_ptr<Arena> arena = MakeArena();
-  Lanes lanes{std::get<3>(GetParam())};
-  PipelinedStep step{
-      pool,
-      arena,
-      *lanes.in,
-      *lanes.out,
+  ThreadPool pool_{Places(std::get<0>(GetParam()))};
+  std::shared_ptr<Arena> arena_ = MakeArena();
+  Lanes lanes_{std::get<3>(GetParam())};
+  PipelinedStep step_{
+      pool_,
+      arena_,
+      *lanes_.in,
+      *lanes_.out,
       {.chunk_elements = std::get<1>(GetParam()), .chunks_ahead = std::get<2>(GetParam())}};
 };
 
@@ -84,12 +84,12 @@ TEST_P(PipelinedStepTest, HasTheBitsOfOneCallOnEachTensor) {
   for (int i = 0; i < 2; ++i) {
     expected.StepEach();
     std::vector<double> squares(kCounts.size());
-    ASSERT_TRUE(step.Run(device.tensors, squares, Soon()).ok());
+    ASSERT_TRUE(step_.Run(device.tensors, squares, Soon()).ok());
     ExpectStates(run, expected);
     for (std::size_t t = 0; t < kCounts.size(); ++t)
       EXPECT_EQ(device.parameters[t], expected.memory[t][1]) << t;
     std::vector<double> sums(kCounts.size());
-    StepRunner runner(pool);
+    StepRunner runner(pool_);
     ASSERT_TRUE(runner.Sums(expected.tensors, 0.5f, sums).ok());
     EXPECT_EQ(squares, sums);
   }
@@ -109,7 +109,7 @@ TEST_P(PipelinedStepTest, ClippingOverlappedWithTheNextForwardHasTheBitsOfClippi
   };
   // Blocking, on the host.
   std::vector<double> squares(n);
-  StepRunner runner(pool);
+  StepRunner runner(pool_);
   ASSERT_TRUE(runner.Sums(expected.tensors, 1.0f, squares).ok());
   std::vector<StepTensor*> hosts;
   for (StepTensor& tensor : expected.tensors) hosts.push_back(&tensor);
@@ -117,7 +117,7 @@ TEST_P(PipelinedStepTest, ClippingOverlappedWithTheNextForwardHasTheBitsOfClippi
   ASSERT_TRUE(runner.Update(expected.tensors).ok());
   // Overlapped: a forward pass uses each tensor as soon as it is there.
   std::vector<double> fetched(n);
-  ASSERT_TRUE(step.FetchGradients(device.tensors, 1.0f, fetched, Soon()).ok());
+  ASSERT_TRUE(step_.FetchGradients(device.tensors, 1.0f, fetched, Soon()).ok());
   EXPECT_EQ(fetched, squares);
   hosts.clear();
   for (PipelinedTensor& tensor : device.tensors) {
@@ -125,12 +125,12 @@ TEST_P(PipelinedStepTest, ClippingOverlappedWithTheNextForwardHasTheBitsOfClippi
     tensor.device_gradient = nullptr;
   }
   clip(hosts, fetched);
-  ASSERT_TRUE(step.Start(device.tensors, {}, Soon()).ok());
+  ASSERT_TRUE(step_.Start(device.tensors, {}, Soon()).ok());
   for (std::size_t t = 0; t < n; ++t) {
-    ASSERT_TRUE(step.Wait(t, Soon()).ok());
+    ASSERT_TRUE(step_.Wait(t, Soon()).ok());
     EXPECT_EQ(device.parameters[t], expected.memory[t][1]) << t;
   }
-  ASSERT_TRUE(step.Finish().ok());
+  ASSERT_TRUE(step_.Finish().ok());
   ExpectStates(run, expected);
 }
 

@@ -126,12 +126,12 @@ class World {
   };
   struct Rank {
     Rank(const Case& the_case, const Program& its_program)
-        : gate(std::make_shared<Gate>(clock)),
+        : gate(std::make_shared<Gate>(kClock)),
           lanes(static_cast<std::size_t>(the_case.groups)),
           program(&its_program) {
       gate->SetBudget(the_case.budget);
     }
-    static inline const StoppedClock clock;
+    static inline const StoppedClock kClock;
     std::shared_ptr<Gate> gate;
     std::vector<Lane> lanes;
     const Program* program = nullptr;

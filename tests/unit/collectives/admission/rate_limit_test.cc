@@ -32,7 +32,7 @@ TEST(RateLimitTest, LetsItsRateThrough) {
           static_cast<double>(Passed(limit, piece, At(5), At(5) + std::chrono::seconds(2)));
       // The burst that it begins with; a piece that has just passed or is about to, and what comes
       // in the millisecond after which it was to ask again.
-      const auto slack = static_cast<double>(piece + rate / 1000);
+      const auto slack = static_cast<double>(piece) + 1e-3 * static_cast<double>(rate);
       EXPECT_NEAR(passed, 2.0 * static_cast<double>(rate) + kMB, slack + 1e-3 * passed)
           << rate << " B/s, pieces of " << piece;
     }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -154,13 +155,17 @@ std::size_t HugeBytesAt(const std::byte* address, std::size_t bytes) {
   std::size_t huge = 0;
   bool inside = false;
   for (std::string line; std::getline(stream, line);) {
-    unsigned long begin = 0;
-    unsigned long end = 0;
+    std::istringstream range(line);
+    std::istringstream field(line);
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    char dash = 0;
+    std::string name;
     std::size_t kib = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
-      inside = begin >= reinterpret_cast<unsigned long>(address) &&
-               end <= reinterpret_cast<unsigned long>(address + bytes);
-    else if (inside && std::sscanf(line.c_str(), "ShmemPmdMapped: %zu kB", &kib) == 1)
+    if (range >> std::hex >> begin >> dash >> end && dash == '-')
+      inside = begin >= reinterpret_cast<std::uintptr_t>(address) &&
+               end <= reinterpret_cast<std::uintptr_t>(address + bytes);
+    else if (inside && field >> name >> kib && name == "ShmemPmdMapped:")
       huge += kib * 1024;
   }
   return huge;

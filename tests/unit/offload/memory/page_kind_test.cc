@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 /// A tree that stands for "/" with the files that the choice depends on.
 class PageKindTest : public ::testing::Test {
- protected:
+ public:
   PageKindTest()
       : root_(std::filesystem::path(::testing::TempDir()) /
               ("tidegate-pages-" + std::to_string(getpid()))) {
@@ -22,6 +22,7 @@ class PageKindTest : public ::testing::Test {
   }
   ~PageKindTest() override { std::filesystem::remove_all(root_); }
 
+ protected:
   void Write(const std::string& file, const std::string& text) {
     const std::filesystem::path path = root_ / file;
     std::filesystem::create_directories(path.parent_path());

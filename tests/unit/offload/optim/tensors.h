@@ -48,7 +48,7 @@ class Tensors {
   /// Makes buffers begin with a cache line, as those of the arena do.
   template <typename T>
   struct LineAllocator {
-    using value_type = T;
+    using value_type = T;  // NOLINT(readability-identifier-naming): as allocators do
     LineAllocator() = default;
     template <typename U>
     explicit LineAllocator(const LineAllocator<U>&) {}

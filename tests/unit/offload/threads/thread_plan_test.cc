@@ -16,7 +16,6 @@ namespace tidegate::offload {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 std::vector<int> Range(int end) {
   std::vector<int> numbers(static_cast<std::size_t>(end));
