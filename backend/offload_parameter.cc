@@ -53,6 +53,9 @@ void CheckParameter(const at::Tensor& parameter) {
 /// Of the states of AdamW: the second moments.
 constexpr int kSquares = 1;
 
+/// Of the step in OffloadParameter::Addresses.
+constexpr std::size_t kStepMemory = 7;
+
 /// Null of a tensor without memory, such as a sparse one.
 const void* AddressOf(const at::Tensor& tensor) {
   return tensor.has_storage() && tensor.device().is_cpu() ? tensor.const_data_ptr() : nullptr;
@@ -179,8 +182,21 @@ OffloadParameter::Addresses OffloadParameter::Memories() const {
   for (std::size_t s = 0; s < states_.size(); ++s) found[s] = AddressOf(states_[s]);
   for (std::size_t s = 0; s < scales_.size(); ++s) found[3 + s] = AddressOf(scales_[s]);
   if (master_.defined()) found[6] = AddressOf(master_);
-  if (step_.defined()) found[7] = AddressOf(step_);
+  if (step_.defined()) found[kStepMemory] = AddressOf(step_);
   return found;
+}
+
+void OffloadParameter::AddTo(FetchList& list) const {
+  list.Add(this, sizeof(*this));
+  list.Add(whole_);
+  if (part_) list.Add(parameter_);
+  list.Add(states_.data(), states_.size() * sizeof(states_.front()));
+  for (const at::Tensor& state : states_) list.Add(state);
+  for (const at::Tensor& scale : scales_) list.Add(scale);
+  if (master_.defined()) list.Add(master_);
+  if (!step_.defined()) return;
+  list.Add(step_);
+  list.Add(memories_[kStepMemory], sizeof(float));
 }
 
 std::int64_t OffloadParameter::ScaleBlocks() const {

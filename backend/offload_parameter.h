@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "backend/fetch_list.h"
 #include "offload/optim/update.h"
 
 namespace tidegate {
@@ -76,6 +77,8 @@ class OffloadParameter {
 
   // For OffloadStep.
 
+  /// Adds what a step looks at, but for the parameter and the elements.
+  void AddTo(FetchList& list) const;
   /// All of it, even if the record is of a part.
   const at::Tensor& parameter() const { return whole_; }
   const std::optional<OffloadPart>& part() const { return part_; }
@@ -91,8 +94,9 @@ class OffloadParameter {
   /// noticed by the first and last 32 elements. A split master keeps its remainders when somebody
   /// writes to the parameter.
   offload::TensorOperands Operands(at::Tensor& copy);
-  /// After a step: who keeps the parameter for a backward pass must learn that it has changed.
-  void Stepped(const at::Tensor& copy);
+  /// Who keeps the parameter for a backward pass must learn that it changes. Where Operands made a
+  /// copy, to be called after the step with that.
+  void Stepped(const at::Tensor& copy = {});
 
  private:
   /// Of states, scales, master and step.

@@ -54,6 +54,7 @@ std::vector<std::size_t> OffloadStep::Stale(
                     parameters.size(), " parameters");
   std::vector<std::size_t> stale;
   for (std::size_t place = 0; place < records.size(); ++place) {
+    seen_.Add(parameters[place]);
     const bool serves =
         records[place] != nullptr && records[place]->Serves(parameters[place], state_count);
     if (!serves) stale.push_back(place);
@@ -72,6 +73,8 @@ void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     OffloadParameter& parameter = *parameters[place];
     const at::Tensor& gradient = gradients[place];
+    seen_.Add(gradient);
+    parameter.AddTo(seen_);
     if (gradient.layout() != at::kStrided)
       Refuse(place, c10::str("has the layout ", gradient.layout(),
                              "; sparse gradients need an optimizer of torch.optim"));
@@ -117,10 +120,11 @@ at::Tensor OffloadStep::Sums(double factor) {
 
 at::Tensor OffloadStep::Run(double factor, std::uint64_t seed, bool wants_sums) {
   for (std::size_t t = 0; t < entries_.size(); ++t) {
+    Entry& entry = entries_[t];
     const void* const gradient = tensors_[t].operands.gradient;
-    tensors_[t].operands = entries_[t].parameter->Operands(entries_[t].copy);
+    tensors_[t].operands = entry.parameter->Operands(entry.copy);
     tensors_[t].operands.gradient = gradient;
-    if (const at::Tensor& published = entries_[t].parameter->published(); published.defined()) {
+    if (const at::Tensor& published = entry.parameter->published(); published.defined()) {
       tensors_[t].copy = static_cast<std::byte*>(published.mutable_data_ptr());
       tensors_[t].copy_element_bytes = published.element_size();
     }
@@ -132,15 +136,18 @@ at::Tensor OffloadStep::Run(double factor, std::uint64_t seed, bool wants_sums) 
     sums = at::empty({static_cast<std::int64_t>(tensors_.size())}, at::kDouble);
     squares = Doubles(sums);
   }
+  // What can be said of the step before it is said now, while all that is needed is in the cache.
+  for (const Entry& entry : entries_) {
+    if (const at::Tensor& step = entry.parameter->step(); step.defined())
+      *step.mutable_data_ptr<float>() += 1;
+    if (!entry.copy.defined()) entry.parameter->Stepped();
+  }
   {
     const GilRelease without_gil;
     CheckOffload(runner_.Update(tensors_, squares));
   }
-  for (const Entry& entry : entries_) {
-    if (const at::Tensor& step = entry.parameter->step(); step.defined())
-      *step.mutable_data_ptr<float>() += 1;
-    entry.parameter->Stepped(entry.copy);
-  }
+  for (const Entry& entry : entries_)
+    if (entry.copy.defined()) entry.parameter->Stepped(entry.copy);
   return sums;
 }
 

@@ -20,11 +20,14 @@ class OffloadStep {
  public:
   OffloadStep();
 
+  /// Before the first call of Stale in a step: what the last step looked at is likely to be looked
+  /// at again.
+  void FetchAgain() { seen_.Fetch(); }
+
   /// Which of `records` is null, not the record of the same of `parameters`, or has another number
   /// of states than `state_count`.
-  static std::vector<std::size_t> Stale(
-      const std::vector<std::shared_ptr<OffloadParameter>>& records,
-      const std::vector<at::Tensor>& parameters, int state_count);
+  std::vector<std::size_t> Stale(const std::vector<std::shared_ptr<OffloadParameter>>& records,
+                                 const std::vector<at::Tensor>& parameters, int state_count);
 
   /// Tensors of one parameter group: `gradients[i]` is that of `parameters[i]`.
   void Add(const offload::Hyperparameters& hyperparameters,
@@ -65,6 +68,7 @@ class OffloadStep {
   std::vector<offload::Hyperparameters> groups_;
   std::vector<Entry> entries_;
   std::vector<offload::StepTensor> tensors_;  ///< Of the entries.
+  FetchList seen_;
 };
 
 }  // namespace tidegate

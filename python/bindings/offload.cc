@@ -173,8 +173,10 @@ void BindOffload(py::module_& module) {
   BindNode(module);
   py::class_<OffloadStep>(module, "OffloadStep", "The steps of one offloaded optimizer.")
       .def(py::init<>())
-      .def_static("stale", &OffloadStep::Stale, py::arg("records"), py::arg("parameters"),
-                  py::arg("state_count"), "The places whose record has to be made anew.")
+      .def("fetch_again", &OffloadStep::FetchAgain,
+           "Bring into the cache what the last step looked at.")
+      .def("stale", &OffloadStep::Stale, py::arg("records"), py::arg("parameters"),
+           py::arg("state_count"), "The places whose record has to be made anew.")
       .def("add", &Add, py::arg("rule"), py::arg("parameters"), py::arg("gradients"), py::kw_only(),
            py::arg("lr"), py::arg("weight_decay") = 0.0, py::arg("maximize") = false,
            py::arg("beta1") = 0.9, py::arg("beta2") = 0.999, py::arg("eps") = 1e-8,

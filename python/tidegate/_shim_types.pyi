@@ -137,15 +137,6 @@ class OffloadStep:
     """
     The steps of one offloaded optimizer.
     """
-    @staticmethod
-    def stale(
-        records: collections.abc.Sequence[OffloadParameter],
-        parameters: collections.abc.Sequence[torch.Tensor],
-        state_count: typing.SupportsInt | typing.SupportsIndex,
-    ) -> list[int]:
-        """
-        The places whose record has to be made anew.
-        """
     def __init__(self) -> None: ...
     def add(
         self,
@@ -172,6 +163,10 @@ class OffloadStep:
         """
         Drop everything that was added.
         """
+    def fetch_again(self) -> None:
+        """
+        Bring into the cache what the last step looked at.
+        """
     def run(
         self,
         factor: typing.SupportsFloat | typing.SupportsIndex,
@@ -180,6 +175,15 @@ class OffloadStep:
     ) -> typing.Any:
         """
         Step everything that was added, with each gradient times `factor`.
+        """
+    def stale(
+        self,
+        records: collections.abc.Sequence[OffloadParameter],
+        parameters: collections.abc.Sequence[torch.Tensor],
+        state_count: typing.SupportsInt | typing.SupportsIndex,
+    ) -> list[int]:
+        """
+        The places whose record has to be made anew.
         """
     def sums(self, factor: typing.SupportsFloat | typing.SupportsIndex) -> torch.Tensor:
         """

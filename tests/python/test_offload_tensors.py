@@ -114,6 +114,23 @@ def test_writes_past_autograd_to_a_parameter_with_gaps_are_noticed() -> None:
     assert (parameter == 7.0).all()
 
 
+def test_a_step_after_most_of_what_the_last_one_saw_is_gone() -> None:
+    # Large ones: their memory goes back to the system, and nothing is where it was.
+    parameters = [torch.ones(1 << 20, requires_grad=True) for _ in range(8)]
+    optimizer = offload.AdamW(parameters, lr=0.1, weight_decay=0.0)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    kept = parameters.pop()
+    for parameter in parameters:
+        del optimizer.state[parameter]
+    optimizer.param_groups[0]["params"] = [kept]
+    del parameter, parameters
+    kept.grad = torch.ones_like(kept)
+    optimizer.step()
+    torch.testing.assert_close(kept.detach(), torch.full_like(kept, 0.8))
+
+
 def test_it_works_where_addresses_are_limited() -> None:
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (20 << 30, 20 << 30));"

@@ -259,6 +259,7 @@ class Offloaded(Stateful):
     def _collect(self, step: OffloadStep) -> list[torch.Tensor]:
         """Give the engine all that has a gradient; the parameters, in its order."""
         stepped: list[torch.Tensor] = []
+        step.fetch_again()
         self._renew_places()
         for group in self.param_groups:
             # A list at a time: there may be thousands of small parameters.
