@@ -90,6 +90,7 @@ TEST_F(PeerMemoryTest, OfOneThatUnmapsItIsNotThereAndThePeerNotLost) {
   RankProcess owner([&] {
     const std::unique_ptr<ShmTransport> transport = AttachOwner();
     ASSERT_TRUE(board_.Await(kReads, 1));
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): this process's own, from the board
     munmap(reinterpret_cast<void*>(board_[kAddress].load()), kBytes);
     board_[kUnmapped] = 1;
     ASSERT_TRUE(board_.Await(kGo, 1));
