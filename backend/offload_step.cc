@@ -29,7 +29,7 @@ std::uint64_t SeedOf(std::uint64_t seed, std::uint64_t stream) {
 /// `gradient` with its elements in memory in the order of the parameter's.
 at::Tensor InOrderOf(const OffloadParameter& record, const at::Tensor& given) {
   const at::Tensor& parameter = record.parameter();
-  const at::Tensor gradient =
+  at::Tensor gradient =
       given._is_zerotensor() ? at::zeros(given.sizes(), given.options()) : given.resolve_neg();
   CheckStorage(gradient, "gradients");
   if (gradient.is_contiguous() && parameter.is_contiguous()) return gradient;
