@@ -45,8 +45,7 @@ class Adversary {
   std::string Run(const std::vector<CollectiveCase>& cases, const AlgorithmTable& table,
                   const Choice& is_resident = nullptr, const Choice& is_single_copy = nullptr) {
     std::vector<CaseMemory> memory(cases.begin(), cases.end());
-    const std::unique_ptr<std::byte[]> private_memory(new std::byte[kRegionBytes]);
-    std::byte* unused = private_memory.get();
+    std::vector<std::unique_ptr<std::byte[]>> private_memory;
     std::vector<std::size_t> used(static_cast<std::size_t>(ranks_), 0);
     std::vector<std::vector<bool>> single_copy(cases.size(), std::vector<bool>(used.size(), false));
     for (std::size_t number = 0; number < cases.size(); ++number) {
@@ -55,7 +54,9 @@ class Adversary {
         if (is_resident && is_resident(number, rank)) {
           at += memory[number].Place(rank, group_.transport(rank).RegionOf(rank) + at);
         } else if (is_single_copy && is_single_copy(number, rank)) {
-          unused += memory[number].Place(rank, unused);
+          // Of that length, so that AddressSanitizer sees who reads beyond it.
+          private_memory.emplace_back(new std::byte[memory[number].BytesToPlace(rank)]);
+          memory[number].Place(rank, private_memory.back().get());
           single_copy[number][static_cast<std::size_t>(rank)] = true;
         }
       }

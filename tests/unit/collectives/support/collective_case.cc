@@ -37,10 +37,10 @@ CaseMemory::Values CaseMemory::MakeInput(int rank, int block, int count) const {
   return values;
 }
 
-CaseMemory::Values CaseMemory::Reduced(int block, int count) const {
-  Values values = MakeInput(0, block, count);
-  for (int rank = 1; rank < case_.ranks; ++rank) {
-    const Values other = MakeInput(rank, block, count);
+CaseMemory::Values CaseMemory::Reduced(std::size_t block) const {
+  Values values = inputs_[0][block];
+  for (std::size_t rank = 1; rank < inputs_.size(); ++rank) {
+    const Values& other = inputs_[rank][block];
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] =
           case_.reduce_op == ReduceOp::kMax ? std::max(values[i], other[i]) : values[i] + other[i];
@@ -48,10 +48,9 @@ CaseMemory::Values CaseMemory::Reduced(int block, int count) const {
   return values;
 }
 
-void CaseMemory::Expect(int rank, Values values) {
-  const auto row = static_cast<std::size_t>(rank);
-  outputs_[row].push_back(Values(values.size(), -123456));
-  expected_[row].push_back(std::move(values));
+void CaseMemory::Expect(std::size_t rank, Values values) {
+  outputs_[rank].push_back(Values(values.size(), -123456));
+  expected_[rank].push_back(std::move(values));
 }
 
 CaseMemory::CaseMemory(const CollectiveCase& test_case)
@@ -60,48 +59,39 @@ CaseMemory::CaseMemory(const CollectiveCase& test_case)
       outputs_(inputs_.size()),
       expected_(inputs_.size()),
       placed_(inputs_.size()) {
-  const int ranks = case_.ranks;
-  const auto& counts = case_.counts;
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto& inputs = inputs_[static_cast<std::size_t>(rank)];
-    const auto count = [&](int i) { return counts[static_cast<std::size_t>(i)]; };
+  for (int rank = 0; rank < case_.ranks; ++rank) MakeInputs(rank);
+  // Once for all ranks: the same values are expected on each.
+  Values reduced;
+  if (case_.collective == Collective::kAllReduce || case_.collective == Collective::kReduce)
+    reduced = Reduced(0);
+  const auto root = static_cast<std::size_t>(std::max(case_.root, 0));
+  for (std::size_t rank = 0; rank < inputs_.size(); ++rank) {
     switch (case_.collective) {
       case Collective::kAllGather:
-        inputs.push_back(MakeInput(rank, 0, count(rank)));
-        for (int from = 0; from < ranks; ++from) Expect(rank, MakeInput(from, 0, count(from)));
+        for (const auto& from : inputs_) Expect(rank, from.front());
         break;
       case Collective::kReduceScatter:
-        for (int to = 0; to < ranks; ++to) inputs.push_back(MakeInput(rank, to, count(to)));
-        Expect(rank, Reduced(rank, count(rank)));
+        Expect(rank, Reduced(rank));
         break;
       case Collective::kAllReduce:
-        inputs.push_back(MakeInput(rank, 0, count(0)));
-        Expect(rank, Reduced(0, count(0)));
+        Expect(rank, reduced);
         break;
       case Collective::kBroadcast:
-        if (rank == case_.root) inputs.push_back(MakeInput(rank, 0, count(0)));
-        Expect(rank, MakeInput(case_.root, 0, count(0)));
-        if (rank == case_.root) outputs_[static_cast<std::size_t>(rank)] = inputs;
+        Expect(rank, inputs_[root].front());
+        if (rank == root) outputs_[rank] = inputs_[rank];
         break;
       case Collective::kReduce:
-        inputs.push_back(MakeInput(rank, 0, count(0)));
-        if (rank == case_.root) Expect(rank, Reduced(0, count(0)));
+        if (rank == root) Expect(rank, reduced);
         break;
       case Collective::kGather:
-        inputs.push_back(MakeInput(rank, 0, count(0)));
-        if (rank == case_.root)
-          for (int from = 0; from < ranks; ++from) Expect(rank, MakeInput(from, 0, count(0)));
+        if (rank == root)
+          for (const auto& from : inputs_) Expect(rank, from.front());
         break;
       case Collective::kScatter:
-        if (rank == case_.root)
-          for (int to = 0; to < ranks; ++to) inputs.push_back(MakeInput(rank, to, count(0)));
-        Expect(rank, MakeInput(case_.root, rank, count(0)));
+        Expect(rank, inputs_[root][rank]);
         break;
       case Collective::kAllToAll:
-        for (int to = 0; to < ranks; ++to)
-          inputs.push_back(MakeInput(rank, to, count(rank * ranks + to)));
-        for (int from = 0; from < ranks; ++from)
-          Expect(rank, MakeInput(from, rank, count(from * ranks + rank)));
+        for (const auto& from : inputs_) Expect(rank, from[rank]);
         break;
       case Collective::kBarrier:
         break;
@@ -109,14 +99,57 @@ CaseMemory::CaseMemory(const CollectiveCase& test_case)
   }
 }
 
+void CaseMemory::MakeInputs(int rank) {
+  const int ranks = case_.ranks;
+  const auto count = [&](int i) { return case_.counts[static_cast<std::size_t>(i)]; };
+  auto& inputs = inputs_[static_cast<std::size_t>(rank)];
+  switch (case_.collective) {
+    case Collective::kAllGather:
+      inputs.push_back(MakeInput(rank, 0, count(rank)));
+      break;
+    case Collective::kReduceScatter:
+      for (int to = 0; to < ranks; ++to) inputs.push_back(MakeInput(rank, to, count(to)));
+      break;
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kGather:
+      inputs.push_back(MakeInput(rank, 0, count(0)));
+      break;
+    case Collective::kBroadcast:
+      if (rank == case_.root) inputs.push_back(MakeInput(rank, 0, count(0)));
+      break;
+    case Collective::kScatter:
+      if (rank == case_.root)
+        for (int to = 0; to < ranks; ++to) inputs.push_back(MakeInput(rank, to, count(0)));
+      break;
+    case Collective::kAllToAll:
+      for (int to = 0; to < ranks; ++to)
+        inputs.push_back(MakeInput(rank, to, count(rank * ranks + to)));
+      break;
+    case Collective::kBarrier:
+      break;
+  }
+}
+
+const Blocks& CaseMemory::Movable(const CollectiveRequest& request) const {
+  // Of an all-gather in place the input is a part of the output.
+  const bool gathers = case_.in_place && case_.collective == Collective::kAllGather;
+  return gathers ? request.outputs : request.inputs;
+}
+
+std::size_t CaseMemory::BytesToPlace(int rank) {
+  const CollectiveRequest request = RequestFor(rank);
+  std::size_t bytes = 0;
+  for (const Block& block : Movable(request)) bytes += block.bytes;
+  return bytes;
+}
+
 std::size_t CaseMemory::Place(int rank, std::byte* memory) {
   Placed& placed = placed_[static_cast<std::size_t>(rank)];
   CollectiveRequest request = RequestFor(rank);
   placed.memory = memory;
   std::map<std::byte*, std::byte*> moved;
-  // Of an all-gather in place the input is a part of the output.
-  const bool gathers = case_.in_place && case_.collective == Collective::kAllGather;
-  for (const Block& block : gathers ? request.outputs : request.inputs) {
+  for (const Block& block : Movable(request)) {
     moved[block.data] = memory + placed.bytes;
     if (block.bytes > 0) std::memcpy(memory + placed.bytes, block.data, block.bytes);
     placed.bytes += block.bytes;

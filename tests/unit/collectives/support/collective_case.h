@@ -33,6 +33,8 @@ class CaseMemory {
  public:
   explicit CaseMemory(const CollectiveCase& test_case);
 
+  /// The bytes that Place takes for `rank`.
+  std::size_t BytesToPlace(int rank);
   /// Moves the inputs of `rank`, one behind the other, to `memory`, with outputs that are in place;
   /// returns the bytes of it that are used. Before the first RequestFor(rank).
   std::size_t Place(int rank, std::byte* memory);
@@ -50,9 +52,13 @@ class CaseMemory {
 
   std::int32_t InputValue(int rank, int block, int index) const;
   Values MakeInput(int rank, int block, int count) const;
-  Values Reduced(int block, int count) const;
-  void Expect(int rank, Values values);
+  void MakeInputs(int rank);
+  /// All ranks' inputs of `block` in one.
+  Values Reduced(std::size_t block) const;
+  void Expect(std::size_t rank, Values values);
   bool ResultIsInput(int rank) const;
+  /// What of `request` Place moves.
+  const Blocks& Movable(const CollectiveRequest& request) const;
 
   const CollectiveCase case_;
   // By rank, then by block; each block a vector of its own, so that nothing is adjacent by
