@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "common/simd/targets.h"
 #include "offload/optim/reference.h"
 #include "offload/optim/update_targets.h"
+#include "tests/unit/common/test_extent.h"
 #include "tests/unit/offload/optim/tensors.h"
 
 // Random steps against the reference: rule, layout, hyperparameters, count, alignment, cut and
@@ -112,7 +112,7 @@ void RunCase(const Case& drawn, std::uint64_t seed) {
 }
 
 TEST(UpdateFuzzTest, EveryTargetGivesTheBitsOfTheReference) {
-  const std::uint64_t seeds = std::getenv("TIDEGATE_TEST_ALL") != nullptr ? 20000 : 400;
+  const std::uint64_t seeds = tidegate::testing::TestsAll() ? 20000 : 400;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
