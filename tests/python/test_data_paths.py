@@ -193,3 +193,41 @@ def test_ranks_bound_to_a_processor_each_copy_once(tmp_path: Path) -> None:
     assert _copied_once(tmp_path, 2, TIDEGATE_SINGLE_COPY_BYTES="0", **cache) == [0, 0]
     assert _copied_once(tmp_path, 4, **cache) == [0] * 4  # Two to each processor.
     assert all(_copied_once(tmp_path, 4, TIDEGATE_SINGLE_COPY_BYTES="1T"))
+
+
+SCATTERED = """
+import os
+cpus = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, {cpus[int(os.environ["LOCAL_RANK"]) % 2]})
+import torch
+import torch.distributed as dist
+import tidegate
+
+dist.init_process_group("tidegate")
+rank, size = dist.get_rank(), dist.get_world_size()
+for part in ((4 << 20) - 1, 4 << 20):
+    own = torch.empty(part)
+    whole = torch.arange(size * part, dtype=torch.float32)
+    dist.scatter(own, list(whole.chunk(size)) if rank == 1 else None, src=1)
+    assert torch.equal(own, whole.chunk(size)[rank])
+    copied = tidegate.stats()["links"]["shm"]["single_copy_bytes"]
+    os.write(1, f"{rank}: {copied} of {4 * part}\\n".encode())
+    dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_that_share_processors_copy_a_large_scatter_once(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one processor")
+    if _copied_once(tmp_path, 2, TIDEGATE_SINGLE_COPY_BYTES="1T") == [0, 0]:
+        pytest.skip("processes may not read each other here")
+    below, least = (16 << 20) - 4, 16 << 20
+    done = run_job(SCATTERED, tmp_path, 3, {})
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(done.stdout.splitlines()) == sorted(
+        [f"{rank}: 0 of {below}" for rank in range(3)]
+        + [f"{rank}: {0 if rank == 1 else least} of {least}" for rank in range(3)]
+    )
+    never = run_job(SCATTERED, tmp_path, 3, {"TIDEGATE_SINGLE_COPY_BYTES": "0"})
+    assert never.stdout.count(": 0 of") == 6, never.stderr[-3000:]
