@@ -71,7 +71,8 @@ Status CommunicatorImpl::Usable() const {
 }
 
 /// Joins the group if need be. On success `lock` holds submit_mutex_.
-Status CommunicatorImpl::Enter(TimePoint deadline, std::unique_lock<std::mutex>* lock,
+Status CommunicatorImpl::Enter(FunctionRef<TimePoint()> deadline,
+                               std::unique_lock<std::mutex>* lock,
                                std::shared_ptr<Attached>* group) {
   // Its locks may have been held by another thread when the process was forked.
   if (generation_ != ForkGeneration()) return Usable();
@@ -80,7 +81,7 @@ Status CommunicatorImpl::Enter(TimePoint deadline, std::unique_lock<std::mutex>*
   if (*group == nullptr) {
     lock->unlock();
     TIDEGATE_RETURN_IF_ERROR(Usable());
-    Result<std::shared_ptr<Attached>> joined = EnsureAttached(deadline);
+    Result<std::shared_ptr<Attached>> joined = EnsureAttached(deadline());
     if (!joined.ok()) return joined.status();
     lock->lock();
     // It may have been shut down meanwhile, under this lock.
@@ -197,14 +198,20 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   std::shared_ptr<Task> queued = options.async ? MakeRecycled<Task>() : nullptr;
   Task own;
   Task& task = options.async ? *queued : own;
-  task.begun = SteadyClock().Now();
-  task.deadline = DeadlineAfter(task.begun, TimeoutFor(options));
+  task.came = NowInTicks();
+  task.timeout = TimeoutFor(options);
+  // Others see what may have to queue.
+  if (options.async) task.LookAtClock(SteadyClock());
   task.requests = std::move(requests);
   const bool counted = collective == Collective::kAllGather;
   if (counted) WaitForRoom(&task, options);
+  const auto deadline = [&task] {
+    task.LookAtClock(SteadyClock());
+    return task.deadline;
+  };
   std::shared_ptr<Attached> group;
   std::unique_lock<std::mutex> lock;
-  if (Status entered = Enter(task.deadline, &lock, &group); !entered.ok())
+  if (Status entered = Enter(deadline, &lock, &group); !entered.ok())
     return FailedOperation(name, sequence() + 1, entered);
   const std::uint64_t first = sequence() + 1;
   if (Status made = group->calls.Make(task.requests, first, &task.calls); !made.ok()) {
@@ -229,6 +236,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
     if (others_queued || !other.Idle()) ProcessRuntime::Get().engine()->Notify(shared_from_this());
     return std::move(task.operation);
   }
+  task.LookAtClock(SteadyClock());
   if (queued == nullptr) queued = MakeRecycled<Task>(std::move(own));
   std::shared_ptr<Operation> operation = queued->operation;
   operation->Hold(std::move(options.keepalive), weak_from_this());
@@ -242,15 +250,16 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
 
 void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) {
   auto task = MakeRecycled<Task>();
-  task->begun = SteadyClock().Now();
-  task->deadline = DeadlineAfter(task->begun, TimeoutFor({}));
+  task->came = NowInTicks();
+  task->timeout = TimeoutFor({});
+  task->LookAtClock(SteadyClock());
   task->refusal = true;
   PreparedCall call;
   call.fingerprint.collective = collective;
   {
     std::shared_ptr<Attached> group;
     std::unique_lock<std::mutex> lock;
-    if (!Enter(task->deadline, &lock, &group).ok()) return;
+    if (!Enter([&task] { return task->deadline; }, &lock, &group).ok()) return;
     call.fingerprint.sequence = sequence() + 1;
     sequence_.store(call.fingerprint.sequence, std::memory_order_relaxed);
     task->operation = MakeRecycled<Operation>(NameOf(collective), call.fingerprint.sequence);
@@ -261,59 +270,6 @@ void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) 
     Log(LogLevel::kInfo, "refused " + std::string(NameOf(collective)) + " in group " +
                              options_.group_name + ": " + reason);
   ProcessRuntime::Get().engine()->Notify(shared_from_this());
-}
-
-std::shared_ptr<Operation> CommunicatorImpl::Send(Block data, DataType dtype, int peer,
-                                                  std::int64_t tag, SubmitOptions options) {
-  return Transfer("send", data, dtype, peer, tag, options);
-}
-
-std::shared_ptr<Operation> CommunicatorImpl::Receive(Block data, DataType dtype, int peer,
-                                                     std::int64_t tag, SubmitOptions options) {
-  return Transfer("recv", data, dtype, peer, tag, options);
-}
-
-std::shared_ptr<Operation> CommunicatorImpl::Transfer(const char* name, Block data, DataType dtype,
-                                                      int peer, std::int64_t tag,
-                                                      const SubmitOptions& options) {
-  const bool sends = std::string_view(name) == "send";
-  const bool any_source = !sends && peer == kAnySource && ranks() > 1;
-  if (!any_source && (peer < 0 || peer >= ranks() || peer == rank())) {
-    if (Status usable = Usable(); !usable.ok())
-      return FailedOperation(name, transfer_sequence_ + 1, usable);
-    return FailedOperation(
-        name, transfer_sequence_ + 1,
-        Status(StatusCode::kInvalidArgument, "peer " + std::to_string(peer) +
-                                                 " is not another rank of a group of " +
-                                                 std::to_string(ranks())));
-  }
-  tidegate::Transfer transfer;
-  transfer.begun = SteadyClock().Now();
-  transfer.deadline = DeadlineAfter(transfer.begun, TimeoutFor(options));
-  transfer.data = data;
-  transfer.dtype = dtype;
-  transfer.peer = peer;
-  transfer.tag = tag;
-  std::shared_ptr<Operation> operation;
-  {
-    std::shared_ptr<Attached> group;
-    std::unique_lock<std::mutex> lock;
-    if (Status entered = Enter(transfer.deadline, &lock, &group); !entered.ok())
-      return FailedOperation(name, transfer_sequence_ + 1, entered);
-    operation = MakeRecycled<Operation>(name, ++transfer_sequence_);
-    operation->Hold(options.keepalive, weak_from_this());
-    transfer.operation = operation;
-    std::erase_if(transfers_, [](const auto& earlier) { return earlier->done(); });
-    transfers_.push_back(operation);
-    if (sends) {
-      group->point_to_point.PostSend(std::move(transfer));
-    } else {
-      group->point_to_point.PostReceive(std::move(transfer));
-    }
-  }
-  ProcessRuntime::Get().engine()->Notify(shared_from_this());
-  if (!options.async) static_cast<void>(operation->Wait(Nanoseconds(0)));
-  return operation;
 }
 
 void CommunicatorImpl::Abort(const std::string& reason) {

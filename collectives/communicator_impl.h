@@ -19,6 +19,7 @@
 #include "collectives/point_to_point.h"
 #include "collectives/progress_engine.h"
 #include "collectives/statistics.h"
+#include "common/function_ref.h"
 
 namespace tidegate {
 
@@ -82,7 +83,8 @@ class CommunicatorImpl final : public Communicator,
   Result<std::shared_ptr<Attached>> FinishAttaching(Result<Attachment> attachment);
   std::shared_ptr<Attached> attached() const;
   Status Usable() const;
-  Status Enter(TimePoint deadline, std::unique_lock<std::mutex>* lock,
+  /// Calls `deadline` where it has to wait.
+  Status Enter(FunctionRef<TimePoint()> deadline, std::unique_lock<std::mutex>* lock,
                std::shared_ptr<Attached>* group);
   void Drain(Attached& group);
   std::shared_ptr<Operation> FailedOperation(std::string_view name, std::uint64_t sequence,

@@ -28,6 +28,12 @@ constexpr int kPrefetchedSteps = 16;
 
 }  // namespace
 
+void Task::LookAtClock(const Clock& clock) {
+  if (begun != kNoDeadline) return;
+  begun = clock.Now() - DurationOf(TicksSince(came));
+  deadline = DeadlineAfter(begun, timeout);
+}
+
 void DriveResult::Merge(const DriveResult& other) {
   progressed = progressed || other.progressed;
   pending = pending || other.pending;
@@ -76,6 +82,7 @@ bool Lane::Run(Task& task) {
     }
     const bool naps = Naps(task);
     if (!naps && wait_.PollAgain()) continue;
+    task.LookAtClock(clock_);
     if (GiveUp(task, &outcome)) break;
     if (Interrupted()) {
       FailWith(task, StatusCode::kAborted, context_.rank(),
@@ -349,7 +356,7 @@ void Lane::Finish(const Task& task, const Status& outcome) {
   counters_->Count(task.calls.front().fingerprint.collective,
                    {.calls = task.calls.size(),
                     .bytes = bytes,
-                    .duration = clock_.Now() - task.begun,
+                    .duration = TicksSince(task.came),
                     .failed = !outcome.ok() || task.refusal,
                     .read = {.bytes = read.bytes - counted_.bytes,
                              .resident = read.resident - counted_.resident,

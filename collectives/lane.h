@@ -19,6 +19,7 @@
 #include "collectives/statistics.h"
 #include "common/clock.h"
 #include "common/inline_vector.h"
+#include "common/ticks.h"
 
 namespace tidegate {
 
@@ -30,12 +31,19 @@ struct Task {
   bool refusal = false;                 ///< Its only call is to be refused, not run.
   std::size_t next_call = 0;
   bool call_started = false;
-  TimePoint begun{};
+  Ticks came = 0;         ///< When it was called.
+  Nanoseconds timeout{};  ///< As DeadlineAfter's.
+  /// The same by the clock, from LookAtClock on: most calls are over before they need it.
+  TimePoint begun = kNoDeadline;
   TimePoint deadline = kNoDeadline;
   /// Of an all-gather that a gate counts, from its call to its end.
   std::shared_ptr<Ticket> ticket;
   /// Operations of the other lane that must be done first.
   std::vector<std::shared_ptr<Operation>> after;
+
+  /// Finds out `begun` and `deadline`, once. To be called before others see the task, or by whoever
+  /// drives it.
+  void LookAtClock(const Clock& clock);
 };
 
 /// What one round of driving achieved.

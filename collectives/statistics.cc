@@ -51,7 +51,7 @@ void Raise(std::atomic<std::uint64_t>& counter, std::uint64_t by) {
 void CollectiveCounters::Count(Collective collective, const Finished& finished) {
   Counters& counters = of_collective_[static_cast<std::size_t>(collective)];
   Raise(counters.calls, finished.calls);
-  Raise(counters.nanoseconds, static_cast<std::uint64_t>(finished.duration.count()));
+  Raise(counters.ticks, finished.duration);
   if (finished.failed) {
     Raise(counters.errors, 1);
   } else {
@@ -110,7 +110,7 @@ GroupStatistics::Operations GroupStatistics::Total(SharedMemoryBytes* read) cons
       Operation& operation = total[std::string(NameOf(static_cast<Collective>(i)))];
       operation.calls += Value(one.calls);
       operation.bytes += Value(one.bytes);
-      operation.nanoseconds += Value(one.nanoseconds);
+      operation.nanoseconds += static_cast<std::uint64_t>(DurationOf(Value(one.ticks)).count());
       operation.errors += Value(one.errors);
     }
     read->bytes += Value(counters->read_);

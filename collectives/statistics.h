@@ -15,6 +15,7 @@
 #include "collectives/schedule/schedule.h"
 #include "common/clock.h"
 #include "common/status.h"
+#include "common/ticks.h"
 
 namespace tidegate {
 
@@ -32,7 +33,7 @@ class CollectiveCounters {
   struct Finished {
     std::uint64_t calls = 0;
     std::uint64_t bytes = 0;
-    Nanoseconds duration{};
+    Ticks duration = 0;
     bool failed = false;
     SharedMemoryBytes read = {};
   };
@@ -45,7 +46,7 @@ class CollectiveCounters {
   struct Counters {
     std::atomic<std::uint64_t> calls{0};
     std::atomic<std::uint64_t> bytes{0};
-    std::atomic<std::uint64_t> nanoseconds{0};
+    std::atomic<std::uint64_t> ticks{0};
     std::atomic<std::uint64_t> errors{0};
   };
   std::array<Counters, kCollectives> of_collective_;
