@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.python.jobs import run_job
+from tests.python.jobs import launch_job
 
 # Counts what the thread allocates that counts, and hands on to the C library's own functions.
 COUNTER = """
@@ -95,7 +95,7 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_call_adds_no_allocation(counter: Path, tmp_path: Path) -> None:
-    done = run_job(SCRIPT, tmp_path, 2, {"LD_PRELOAD": str(counter), "OMP_NUM_THREADS": "1"})
+    done = launch_job(SCRIPT, tmp_path, 2, {"LD_PRELOAD": str(counter), "OMP_NUM_THREADS": "1"})
     lines = [line for line in done.stdout.splitlines() if line.startswith("BEYOND ")]
     assert lines, done.stderr
     beyond = json.loads(lines[0].removeprefix("BEYOND "))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tidegate.cli import measure
 
 from tests.python.cli import tidegate
+from tests.python.cli_calls import json_of
 from tests.python.test_cli_main import in_terminal
 
 SIM = ("-m", "tidegate", "sim", "--fake", "2x4", "--sizes", "1M", "--algo", "column_ring,ring")
@@ -52,17 +54,18 @@ def test_plan_shows_how_many_candidates_are_priced(tmp_path: Path, forced: str) 
     assert "proof of " in shown
 
 
-def test_measure_shows_a_bar(tmp_path: Path) -> None:
-    sizes = ("--least", "1000", "--most", "1000")
-    shown = in_terminal(
-        *("-m", "tidegate", "measure", "--ranks", "2", *sizes),
-        cwd=tmp_path,
-        TIDEGATE_CACHE_DIR=str(tmp_path / "cache"),
-    )
-    assert "kept in" in shown
-    assert "one_shot" in shown
-    begun = re.search("0/([0-9]+)", shown)
-    assert begun is not None
-    runs = begun.group(1)
-    assert int(runs) > 1
-    assert f"{runs}/{runs}" in shown
+def test_measured_times_are_kept_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without ranks; test_planning.py has a measurement."""
+
+    def times(ranks: int, choice: dict[str, str], first: int, last: int) -> list[Any]:
+        return [(name, one, first, len(one) / 1024) for name, one in choice.items()]
+
+    monkeypatch.setattr(measure, "_measure", times)
+    monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(tmp_path))
+    report = json_of(capsys, "measure", "--ranks", "2", "--least", "1000", "--most", "1000")
+    assert ["all_gather", "direct", 10, 6 / 1024] in report["seconds"]
+    (path,) = tmp_path.iterdir()
+    assert report["file"] == str(path)
+    assert sorted(json.loads(path.read_text())["seconds"]) == sorted(report["seconds"])

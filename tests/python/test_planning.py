@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tidegate.cli.main import main
 
+from tests.conformance.cases import run_all
 from tests.python.jobs import run_job
+from tests.python.test_cli_main import in_terminal
 
 SCRIPT = """
 import os
@@ -121,14 +123,9 @@ def all_right(lines: list[str]) -> bool:
 
 def described(tmp_path: Path, cluster: str) -> str:
     """A topology file of a made-up cluster."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "tidegate", "topo", "--fake", cluster, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     path = tmp_path / f"{cluster}.json"
-    path.write_text(shown.stdout)
+    with path.open("w") as file, contextlib.redirect_stdout(file):
+        assert main(["topo", "--fake", cluster, "--json"]) == 0
     return str(path)
 
 
@@ -215,25 +212,38 @@ def test_bits_do_not_depend_on_what_was_measured(
     assert calibrations(tmp_path) == []
 
 
+# `tidegate measure`, of each collective the first algorithms alone: a job for each number of one.
+MEASURE = """
+import sys
+from tidegate.cli import measure
+from tidegate.cli.main import main
+choice, most = measure._choice, int(sys.argv[1])
+measure._choice = lambda candidates, index: choice(candidates, index) if index < most else {}
+sys.exit(main(["measure", "--ranks", "2", "--least", "1000", "--most", "1000"]))
+"""
+
+
 def test_groups_choose_by_what_was_measured(tmp_path: Path) -> None:
-    env = {**os.environ, "TIDEGATE_CACHE_DIR": str(tmp_path / "cache")}
-    measure = [sys.executable, "-m", "tidegate", "measure", "--ranks", "2", "--json"]
-    done = subprocess.run(
-        [*measure, "--least", "1000", "--most", "1000"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=env,
-    )
-    report = json.loads(done.stdout)
-    measured = {(name, algorithm) for name, algorithm, _, _ in report["seconds"]}
-    assert {("all_gather", "direct"), ("all_gather", "ring"), ("all_reduce", "one_shot")} < measured
-    assert all(size_class == 10 and time > 0 for _, _, size_class, time in report["seconds"])
+    cache = str(tmp_path / "cache")
+    most = "100" if run_all() else "2"
+    shown = in_terminal("-c", MEASURE, most, cwd=tmp_path, TIDEGATE_CACHE_DIR=cache)
+    assert "two_shot" in shown
+    if importlib.util.find_spec("rich") is not None:
+        begun = re.search("0/([0-9]+)", shown)
+        assert begun is not None
+        runs = begun.group(1)
+        assert int(runs) > 1
+        assert f"{runs}/{runs}" in shown
+    said = re.search(r"kept in (\S+)", shown)
+    assert said is not None
+    path = Path(said.group(1))
+    kept = json.loads(path.read_text())
+    measured = {(name, algorithm) for name, algorithm, _, _ in kept["seconds"]}
+    assert {("all_gather", "direct"), ("all_gather", "ring"), ("reduce", "two_shot")} < measured
+    assert all(size_class == 10 and time > 0 for _, _, size_class, time in kept["seconds"])
     first = ranks(tmp_path, 2)
     assert all_right(first), first
     # As if the ring were by far the fastest.
-    path = Path(report["file"])
-    kept = json.loads(path.read_text())
     kept["seconds"] = [
         [name, algorithm, size_class, 1e-9 if algorithm == "ring" else 1.0]
         for name, algorithm, _, _ in kept["seconds"]
@@ -241,8 +251,8 @@ def test_groups_choose_by_what_was_measured(tmp_path: Path) -> None:
     ]
     path.write_text(json.dumps(kept))
     assert ranks(tmp_path, 2, TIDEGATE_DEBUG="TRACE") == first
-    said = (tmp_path / "stderr").read_text()
-    assert re.search("all_gather of .* runs ring", said)
+    trace = (tmp_path / "stderr").read_text()
+    assert re.search("all_gather of .* runs ring", trace)
     # Its order of reduction is another.
-    assert re.search("reduce_scatter of .* runs direct", said)
-    assert not re.search("reduce_scatter of .* runs ring", said)
+    assert re.search("reduce_scatter of .* runs direct", trace)
+    assert not re.search("reduce_scatter of .* runs ring", trace)

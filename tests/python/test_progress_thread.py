@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.python.jobs import expect_right, run_job
+from tests.python.jobs import expect_right
 
 COUNTING = """
 import os, threading
@@ -82,6 +82,4 @@ def test_an_idle_progress_thread_sleeps_through_calls_of_others(ranks: int, tmp_
 
 
 def test_what_is_held_to_a_rate_sleeps_through_calls_of_others(tmp_path: Path) -> None:
-    done = run_job(HELD, tmp_path, 2, {"TIDEGATE_AG_RATE": "1M", "TIDEGATE_AG_BURST": "4K"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split() == ["right"] * 2
+    expect_right(HELD, tmp_path, 2, TIDEGATE_AG_RATE="1M", TIDEGATE_AG_BURST="4K")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -152,13 +149,9 @@ dist.init_process_group("tidegate", store=dist.HashStore(), rank=0, world_size=1
         ),
     ],
 )
-def test_a_rate_that_cannot_be_kept_is_refused(env: dict[str, str], message: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **env},
-    )
+def test_a_rate_that_cannot_be_kept_is_refused(
+    env: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    done = run_job(ALONE, tmp_path, 1, env)
     assert done.returncode != 0
     assert re.search(message, done.stderr), done.stderr

@@ -217,7 +217,6 @@ def test_a_rank_that_goes_while_its_tensor_is_read_fails_the_others(
             f"""
             how = "{how}"
             make = tidegate.empty if "{memory}" == "shared" else torch.empty
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, as soon as a rank is dead.
             n = 1 << 20
             shard, gathered = make(n).fill_(rank), torch.empty(size * n)
             dist.all_gather_single(gathered, shard)
@@ -253,7 +252,6 @@ def test_a_rank_that_unmaps_its_tensor_while_it_is_read_is_named(tmp_path: Path)
         + textwrap.dedent(
             """
             import ctypes, mmap
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             n = 1 << 18
             memory = mmap.mmap(-1, size * 4 * n, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             gathered = torch.frombuffer(memory, dtype=torch.float32)
