@@ -6,6 +6,7 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kLine = 64;
+constexpr int kTimes = 4;
 
 }  // namespace
 
@@ -18,8 +19,10 @@ void FetchList::Add(const at::Tensor& tensor) {
 }
 
 void FetchList::Fetch() {
-  // Processors drop prefetches that they have no room for: the second time gets most of those.
-  for (int time = 0; time < 2; ++time) FetchOnce();
+  // Processors drop prefetches that they have no room for, the more of them the colder the tables
+  // of pages are. Of 2,000 tensors, after other work between the steps: what follows takes 3.1 ms
+  // after one time (0.4 ms), 2.6 after two (0.6), 1.5 after four (0.8) and 1.3 after eight (1.2).
+  for (int time = 0; time < kTimes; ++time) FetchOnce();
   ranges_.clear();
 }
 
