@@ -45,7 +45,9 @@ USE_GROUP = """
         os.write(1, (" ".join(names) + "\\n").encode())
 
     if __name__ == "__main__":
-        mp.spawn(main, args=(sys.argv[1], sys.argv[2] or None), nprocs=2)
+        # Forked, for torch has read the variable here.
+        arguments = (sys.argv[1], sys.argv[2] or None)
+        mp.start_processes(main, args=arguments, nprocs=2, start_method="fork")
 """
 
 

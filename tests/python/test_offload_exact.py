@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.conformance.cases import run_all
@@ -16,13 +13,12 @@ from tests.support.processes import ROOT
 
 STEPS = 1000 if run_all() else 60
 
-# All cases in one process: most of what one takes is the import of torch.
 RUN = """
-import hashlib, sys
+import hashlib, os
 import torch
 from tidegate import offload
 
-begin, end, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+begin, end, folder = int(os.environ["BEGIN"]), int(os.environ["END"]), os.environ["FOLDER"]
 shapes = [(3,), (70_001,), (0,), (64, 65), (4096,), (1,), (9000,)]
 sizes = [torch.Size(shape).numel() for shape in shapes]
 # A step's gradients are rows of one table, so that they cost little beside the step.
@@ -42,7 +38,7 @@ def run(name, rule, dtype, **arguments):
         parts = gradients[step : step + sum(sizes)].split(sizes)
         for parameter, part in zip(parameters, parts): parameter.grad = part.view(parameter.shape)
         optimizer.step()
-    if folder and not begin:
+    if not begin:
         state = {"optimizer": optimizer.state_dict(), "parameters": parameters}
         torch.save(state, f"{folder}/{name}")
     digest = hashlib.sha256()
@@ -60,16 +56,13 @@ print("threads", len(offload.stats()["threads"]))
 """
 
 
-def digests(threads: int, begin: int = 0, end: int = STEPS, folder: str = "") -> dict[str, str]:
-    """By case, of its parameters and states after the steps from `begin` to `end`."""
-    done = subprocess.run(
-        (sys.executable, "-c", RUN, str(begin), str(end), folder),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=ROOT,
-        env={**os.environ, "TIDEGATE_OFFLOAD_THREADS": str(threads), "OMP_NUM_THREADS": "1"},
-    )
+def digests(folder: Path, threads: int, begin: int = 0, end: int = STEPS) -> dict[str, str]:
+    """By case, of its parameters and states after the steps from `begin` to `end`.
+
+    Those that begin at 0 leave them in `folder`, where those that go on find them.
+    """
+    steps = {"BEGIN": str(begin), "END": str(end), "FOLDER": str(folder)}
+    done = run_job(RUN, folder, 1, {"TIDEGATE_OFFLOAD_THREADS": str(threads), **steps})
     assert done.returncode == 0, done.stderr
     found = dict(line.split() for line in done.stdout.splitlines())
     assert found.pop("threads") == str(threads)
@@ -77,18 +70,14 @@ def digests(threads: int, begin: int = 0, end: int = STEPS, folder: str = "") ->
     return found
 
 
-def test_the_number_of_threads_does_not_show() -> None:
-    expected = digests(1)
+def test_neither_the_number_of_threads_nor_an_interruption_shows(tmp_path: Path) -> None:
+    expected = digests(tmp_path, 1)
     assert len(set(expected.values())) == len(expected)
-    assert digests(2) == expected
-    assert digests(3) == expected
-
-
-def test_an_interruption_does_not_show(tmp_path: Path) -> None:
-    half = digests(2, end=STEPS // 2, folder=str(tmp_path))
-    whole = digests(2)
-    assert all(half[name] != whole[name] for name in half)
-    assert digests(1, begin=STEPS // 2, folder=str(tmp_path)) == whole
+    assert digests(tmp_path, 2) == expected
+    assert digests(tmp_path, 3) == expected
+    half = digests(tmp_path, 2, end=STEPS // 2)
+    assert all(half[name] != expected[name] for name in half)
+    assert digests(tmp_path, 1, begin=STEPS // 2) == expected
 
 
 ALLOCATIONS = """
@@ -109,10 +98,8 @@ print(bytes_of)
 """
 
 
-def test_a_step_allocates_no_tensor_memory_once_it_is_warm() -> None:
-    done = subprocess.run(
-        (sys.executable, "-c", ALLOCATIONS), capture_output=True, text=True, timeout=100, cwd=ROOT
-    )
+def test_a_step_allocates_no_tensor_memory_once_it_is_warm(tmp_path: Path) -> None:
+    done = run_job(ALLOCATIONS, tmp_path, 1, {})
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["0"]
 

@@ -112,8 +112,10 @@ def test_hook_costs_less_than_five_milliseconds(run_python: RunPython) -> None:
         metadata.EntryPoint.load = load
         import torch
     """
-    costs = [float(check(run_python(script))) for _ in range(FRESH_INTERPRETERS)]
+    costs: list[float] = []
     # The least: a busy machine only adds to it.
+    while min(costs, default=HOOK_LIMIT) >= HOOK_LIMIT and len(costs) < FRESH_INTERPRETERS:
+        costs.append(float(check(run_python(script))))
     assert min(costs) < HOOK_LIMIT, costs
 
 
