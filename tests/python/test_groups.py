@@ -279,6 +279,7 @@ def _split_again(context: RankContext, end: str) -> float:
     child = _backend(parent).split(store, [0, 1], options)
     total = torch.ones(1)
     child.allreduce([total]).wait()
+    dist.barrier(parent)  # Or the end reaches a rank that has yet to read the other's part.
     if context.rank == 0:
         getattr(child, end)()
     dist.barrier(parent)
