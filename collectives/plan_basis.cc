@@ -141,13 +141,11 @@ Result<PlanBasis> MakePlanBasis(const Config& config, int ranks, std::span<const
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   const auto set_paths = [&](const DataPaths& paths) {
-    basis.paths = {
-        .chunk_bytes = config.chunk_bytes.value_or(paths.chunk_bytes),
-        .stream_bytes = config.stream_bytes.value_or(paths.stream_bytes),
-        .single_copy_bytes = config.single_copy_bytes.value_or(paths.single_copy_bytes),
-        .crowded_single_copy_bytes =
-            config.single_copy_bytes.value_or(paths.crowded_single_copy_bytes),
-        .crowded_scatter_bytes = config.single_copy_bytes.value_or(paths.crowded_scatter_bytes)};
+    basis.paths = {.chunk_bytes = config.chunk_bytes.value_or(paths.chunk_bytes),
+                   .stream_bytes = config.stream_bytes.value_or(paths.stream_bytes),
+                   .single_copy_bytes = config.single_copy_bytes.value_or(paths.single_copy_bytes),
+                   .crowded_single_copy_bytes =
+                       config.single_copy_bytes.value_or(paths.crowded_single_copy_bytes)};
   };
   set_paths({});
   // One rank of the job dumps what prices come from.
@@ -203,8 +201,7 @@ std::string FormatPlanBasis(const PlanBasis& basis) {
                          {"chunk_bytes", basis.paths.chunk_bytes},
                          {"stream_bytes", basis.paths.stream_bytes},
                          {"single_copy_bytes", basis.paths.single_copy_bytes},
-                         {"crowded_single_copy_bytes", basis.paths.crowded_single_copy_bytes},
-                         {"crowded_scatter_bytes", basis.paths.crowded_scatter_bytes}};
+                         {"crowded_single_copy_bytes", basis.paths.crowded_single_copy_bytes}};
   if (basis.calibrated) json["calibrated"] = ToJson(*basis.calibrated);
   if (!basis.measured.empty()) json["measured"] = ToJson(basis.measured);
   return json.dump();
@@ -214,9 +211,9 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   const Result<nlohmann::json> json = ParseJson(text);
   if (!json.ok()) return json.status();
   const JsonView root(json.value());
-  TIDEGATE_RETURN_IF_ERROR(root.CheckObject(
-      {"tidegate_plan_basis", "declared", "calibrated", "measured", "chunk_bytes", "stream_bytes",
-       "single_copy_bytes", "crowded_single_copy_bytes", "crowded_scatter_bytes"}));
+  TIDEGATE_RETURN_IF_ERROR(
+      root.CheckObject({"tidegate_plan_basis", "declared", "calibrated", "measured", "chunk_bytes",
+                        "stream_bytes", "single_copy_bytes", "crowded_single_copy_bytes"}));
   std::int64_t format = 0;
   TIDEGATE_RETURN_IF_ERROR(root.Read("tidegate_plan_basis", format, kFormat, kFormat));
   if (!root.has("declared")) return root.Bad("has no declared machine");
@@ -224,16 +221,10 @@ Result<PlanBasis> ParsePlanBasis(std::string_view text) {
   if (!declared.ok()) return declared.status();
   PlanBasis basis{.declared = std::move(declared).value()};
   TIDEGATE_RETURN_IF_ERROR(ReadDataPaths(root, &basis.paths));
-  const auto read_crowded = [&](const char* name, std::size_t* bytes) {
-    std::int64_t value = 0;
-    Status read = root.Read(name, value, std::int64_t{0}, std::int64_t{kMostCallBytes});
-    if (read.ok()) *bytes = static_cast<std::size_t>(value);
-    return read;
-  };
-  TIDEGATE_RETURN_IF_ERROR(
-      read_crowded("crowded_single_copy_bytes", &basis.paths.crowded_single_copy_bytes));
-  TIDEGATE_RETURN_IF_ERROR(
-      read_crowded("crowded_scatter_bytes", &basis.paths.crowded_scatter_bytes));
+  std::int64_t crowded = 0;
+  TIDEGATE_RETURN_IF_ERROR(root.Read("crowded_single_copy_bytes", crowded, std::int64_t{0},
+                                     std::int64_t{kMostCallBytes}));
+  basis.paths.crowded_single_copy_bytes = static_cast<std::size_t>(crowded);
   if (root.has("measured")) {
     Result<MeasuredTable> measured = ReadMeasuredTable(root.at("measured"));
     if (!measured.ok()) return measured.status();

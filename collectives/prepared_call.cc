@@ -154,19 +154,12 @@ std::size_t OutputBytes(const Requests& requests) {
   return bytes;
 }
 
-bool MayCopyOnce(Collective collective, std::size_t bytes, const DataPaths& paths, bool crowded) {
+bool MayCopyOnce(Collective collective, std::size_t bytes, std::size_t most) {
   // Reductions would read into a buffer first. In a broadcast some ranks would copy everything,
   // while those that could fill stages meanwhile wait for them.
-  switch (collective) {
-    case Collective::kAllGather:
-    case Collective::kAllToAll:
-      return bytes >= kLeastSingleCopyBytes &&
-             bytes <= (crowded ? paths.crowded_single_copy_bytes : paths.single_copy_bytes);
-    case Collective::kScatter:
-      return crowded && bytes >= kLeastScatterBytes && bytes <= paths.crowded_scatter_bytes;
-    default:
-      return false;
-  }
+  const bool copies_from_all =
+      collective == Collective::kAllGather || collective == Collective::kAllToAll;
+  return copies_from_all && bytes >= kLeastSingleCopyBytes && bytes <= most;
 }
 
 Status CheckRequest(const CollectiveRequest& request, int rank, int ranks) {
@@ -245,8 +238,9 @@ CallTraits TraitsOf(const CollectiveRequest& request, const Schedule& schedule,
   call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
   call.chunk_bytes = paths.chunk_bytes;
   call.input_memory = request.input_memory;
-  call.single_copy = MayCopyOnce(request.collective, call.output_bytes, paths, false);
-  call.crowded_single_copy = MayCopyOnce(request.collective, call.output_bytes, paths, true);
+  call.single_copy = MayCopyOnce(request.collective, call.output_bytes, paths.single_copy_bytes);
+  call.crowded_single_copy =
+      MayCopyOnce(request.collective, call.output_bytes, paths.crowded_single_copy_bytes);
 
   Fingerprint& fingerprint = call.fingerprint;
   fingerprint.plan = static_cast<std::uint32_t>(HashText(schedule.name));

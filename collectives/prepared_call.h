@@ -46,9 +46,9 @@ std::size_t MessageBytes(const CollectiveRequest& request);
 /// Of all outputs together.
 std::size_t OutputBytes(const Requests& requests);
 
-/// Whether ranks that may read each other's memory do so in calls with `bytes` in all outputs of a
-/// rank together, where they are `crowded` (Transport::crowded) or where they are not.
-bool MayCopyOnce(Collective collective, std::size_t bytes, const DataPaths& paths, bool crowded);
+/// Whether ranks that may read each other's memory do so in calls with `bytes` in all blocks
+/// together; `most`: of the DataPaths that hold.
+bool MayCopyOnce(Collective collective, std::size_t bytes, std::size_t most);
 
 /// Checks `request` against the table in request.h for `rank` of `ranks`: kInvalidArgument or
 /// kUnsupported with the offending values.

@@ -255,9 +255,8 @@ const std::vector<Setting>& Table() {
           "All-gathers and all-to-alls from 64 KiB to this size read tensors where they lie in the "
           "processes of other ranks (process_vm_readv), where "
           "the kernel allows that; 0 for none. By default 16 MiB where that is measured to take "
-          "less, but none with more ranks than processors that they may use, all together. Those "
-          "read the parts of a scatter, from 16 MiB each, in the root's process; a value set here "
-          "is the most for that, too. One rank of a group decides."),
+          "less, but none with more ranks than processors that they may use, all together. One "
+          "rank of a group decides."),
       CountOr("none", "TIDEGATE_AG_MAX_OPS", &Config::ag_max_ops, 1, 1 << 20,
               "All-gathers that may be in flight at a time, in all groups of this process together "
               "(docs/rate_limit.md)."),

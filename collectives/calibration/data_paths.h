@@ -4,12 +4,6 @@
 
 namespace tidegate {
 
-/// Legal values, for settings and files.
-inline constexpr std::size_t kLeastChunkBytes = std::size_t{4} << 10;
-inline constexpr std::size_t kMostChunkBytes = std::size_t{1} << 30;
-/// Of the sizes of calls, from 0 on: longer than any call, which is how to say "never" or "always".
-inline constexpr std::size_t kMostCallBytes = std::size_t{1} << 40;
-
 /// How bytes best pass through the stages of this machine. Equal on all ranks of a group. Never
 /// changes a bit of a result: chunks are cut between elements, and what one sums is summed in the
 /// order of the plan.
@@ -26,9 +20,6 @@ struct DataPaths {
   /// The same for ranks that wait for a processor (Transport::crowded): each waits once more, for
   /// the last reader of its tensor.
   std::size_t crowded_single_copy_bytes = 0;
-  /// From kLeastScatterBytes up to so many bytes of one rank's part, crowded ranks read that of a
-  /// scatter in the memory of the root's process.
-  std::size_t crowded_scatter_bytes = kMostCallBytes;
 
   bool operator==(const DataPaths&) const = default;
 };
@@ -37,13 +28,13 @@ struct DataPaths {
 /// the ranks have just written.
 inline constexpr std::size_t kLeastSingleCopyBytes = std::size_t{64} << 10;
 
-/// Of a part of a scatter with more ranks than processors. Its root hands each rank a part of each
-/// chunk, and all of them have their turn at a processor before the next: with eight ranks on two
-/// processors 35 ms for 16 MiB each, where reading them at once takes 15. With four it is 16 and 13,
-/// and for less, stages are faster.
-inline constexpr std::size_t kLeastScatterBytes = std::size_t{16} << 20;
-
 /// Above it, staged chunks stream past the caches and single copies do not.
 inline constexpr std::size_t kMostSingleCopyBytes = std::size_t{16} << 20;
+
+/// Legal values, for settings and files.
+inline constexpr std::size_t kLeastChunkBytes = std::size_t{4} << 10;
+inline constexpr std::size_t kMostChunkBytes = std::size_t{1} << 30;
+/// Of the sizes of calls, from 0 on: longer than any call, which is how to say "never" or "always".
+inline constexpr std::size_t kMostCallBytes = std::size_t{1} << 40;
 
 }  // namespace tidegate

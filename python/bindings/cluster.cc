@@ -243,10 +243,10 @@ py::dict Cluster::Decide(const std::string& collective, std::uint64_t bytes, int
     paths["chunk_bytes"] = basis_->paths.chunk_bytes;
     paths["stream_bytes"] = basis_->paths.stream_bytes;
     // As if the ranks had the processors of this process, all together.
-    const bool crowded = ranks() > UsableCpus();
-    paths["single_copy_bytes"] =
-        crowded ? basis_->paths.crowded_single_copy_bytes : basis_->paths.single_copy_bytes;
-    paths["single_copy"] = MayCopyOnce(request.collective, request.bytes, basis_->paths, crowded);
+    const std::size_t most = ranks() > UsableCpus() ? basis_->paths.crowded_single_copy_bytes
+                                                    : basis_->paths.single_copy_bytes;
+    paths["single_copy_bytes"] = most;
+    paths["single_copy"] = MayCopyOnce(request.collective, request.bytes, most);
     answer["data_paths"] = paths;
   }
   return answer;
