@@ -105,8 +105,8 @@ void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
     at::Tensor ordered = InOrderOf(parameter, gradient);
     tensor.operands.gradient = ordered.const_data_ptr();
     tensors_.push_back(tensor);
-    entries_.push_back(
-        {std::move(parameters[place]), std::move(ordered), at::Tensor(), groups_.size() - 1});
+    entries_.push_back({std::move(parameters[place]), std::move(ordered), at::Tensor(), false,
+                        groups_.size() - 1});
   }
 }
 
@@ -136,19 +136,30 @@ at::Tensor OffloadStep::Run(double factor, std::uint64_t seed, bool wants_sums) 
     sums = at::empty({static_cast<std::int64_t>(tensors_.size())}, at::kDouble);
     squares = Doubles(sums);
   }
-  // What can be said of the step before it is said now, while all that is needed is in the cache.
-  for (const Entry& entry : entries_) {
-    if (const at::Tensor& step = entry.parameter->step(); step.defined())
-      *step.mutable_data_ptr<float>() += 1;
+  // Counted now, while all that is needed for it is in the cache.
+  for (Entry& entry : entries_) {
+    entry.was_fresh = entry.parameter->fresh;
+    Count(entry, 1);
     if (!entry.copy.defined()) entry.parameter->Stepped();
   }
-  {
+  try {
     const GilRelease without_gil;
     CheckOffload(runner_.Update(tensors_, squares));
+  } catch (...) {
+    for (const Entry& entry : entries_) {
+      Count(entry, -1);
+      entry.parameter->fresh = entry.was_fresh;
+    }
+    throw;
   }
   for (const Entry& entry : entries_)
     if (entry.copy.defined()) entry.parameter->Stepped(entry.copy);
   return sums;
+}
+
+void OffloadStep::Count(const Entry& entry, float steps) {
+  if (const at::Tensor& step = entry.parameter->step(); step.defined())
+    *step.mutable_data_ptr<float>() += steps;
 }
 
 void OffloadStep::SetCoefficients(double factor, std::uint64_t seed) {

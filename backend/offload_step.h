@@ -59,9 +59,11 @@ class OffloadStep {
     std::shared_ptr<OffloadParameter> parameter;
     at::Tensor gradient;
     at::Tensor copy;  ///< Of a parameter that is not dense.
+    bool was_fresh;   ///< OffloadParameter::fresh before the step.
     std::size_t group;
   };
 
+  static void Count(const Entry& entry, float steps);
   void SetCoefficients(double factor, std::uint64_t seed);
 
   offload::StepRunner runner_;

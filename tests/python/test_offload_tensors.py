@@ -147,3 +147,35 @@ def test_it_works_where_addresses_are_limited() -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.stdout == "right\n", done.stderr
+
+
+def test_a_step_without_threads_changes_nothing_and_may_be_tried_again() -> None:
+    script = (
+        "import os, resource, torch, torch._dynamo; from tidegate import offload\n"
+        "q = torch.ones(1 << 18, requires_grad=True); q.grad = torch.ones_like(q)\n"
+        "of_torch = torch.optim.AdamW([q], lr=0.1); of_torch.step()\n"
+        "p = q.detach().clone().requires_grad_(); p.grad = torch.ones_like(p)\n"
+        "o = offload.AdamW([p], lr=0.1); o.load_state_dict(of_torch.state_dict())\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * os.sysconf('SC_PAGESIZE')\n"
+        "old = resource.getrlimit(resource.RLIMIT_AS)\n"
+        # Room for the stacks of some threads, not of 64.
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), old[1]))\n"
+        "try:\n"
+        "    o.step(); print('stepped')\n"
+        "except MemoryError as error:\n"
+        "    print(torch.equal(p, q), float(o.state[p]['step']))\n"
+        "resource.setrlimit(resource.RLIMIT_AS, old)\n"
+        "o.step(); of_torch.step()\n"
+        "print(float(o.state[p]['step']), torch.allclose(p, q, rtol=1e-6, atol=0))\n"
+    )
+    done = subprocess.run(
+        (sys.executable, "-c", script),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TIDEGATE_OFFLOAD_THREADS": "64"},
+    )
+    if done.stdout.startswith("stepped"):
+        pytest.skip("this machine has room for the threads all the same")
+    assert done.stdout == "True 1.0\n2.0 True\n", done.stderr
