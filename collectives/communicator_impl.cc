@@ -198,7 +198,6 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
   std::shared_ptr<Task> queued = options.async ? MakeRecycled<Task>() : nullptr;
   Task own;
   Task& task = options.async ? *queued : own;
-  task.came = NowInTicks();
   task.timeout = TimeoutFor(options);
   // Others see what may have to queue.
   if (options.async) task.LookAtClock(SteadyClock());
@@ -250,7 +249,6 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
 
 void CommunicatorImpl::Refuse(Collective collective, const std::string& reason) {
   auto task = MakeRecycled<Task>();
-  task->came = NowInTicks();
   task->timeout = TimeoutFor({});
   task->LookAtClock(SteadyClock());
   task->refusal = true;

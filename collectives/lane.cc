@@ -30,7 +30,7 @@ constexpr int kPrefetchedSteps = 16;
 
 void Task::LookAtClock(const Clock& clock) {
   if (begun != kNoDeadline) return;
-  begun = clock.Now() - DurationOf(TicksSince(came));
+  begun = clock.Now();
   deadline = DeadlineAfter(begun, timeout);
 }
 

@@ -31,9 +31,10 @@ struct Task {
   bool refusal = false;                 ///< Its only call is to be refused, not run.
   std::size_t next_call = 0;
   bool call_started = false;
-  Ticks came = 0;         ///< When it was called.
+  Ticks came = NowInTicks();
   Nanoseconds timeout{};  ///< As DeadlineAfter's.
-  /// The same by the clock, from LookAtClock on: most calls are over before they need it.
+  /// From LookAtClock on, which is where it first has to queue or to wait for longer than some
+  /// polls: most calls are over before.
   TimePoint begun = kNoDeadline;
   TimePoint deadline = kNoDeadline;
   /// Of an all-gather that a gate counts, from its call to its end.

@@ -1,6 +1,10 @@
 // Sends and receives of a CommunicatorImpl.
 
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "collectives/communicator_impl.h"
 #include "collectives/process_runtime.h"

@@ -49,12 +49,28 @@ Ticks ReadProcessor() { return 0; }
 
 /// One moment, by both.
 struct Moment {
-  TimePoint time = SteadyClock().Now();
-  Ticks ticks = NowInTicks();
+  TimePoint time;
+  Ticks ticks;
 };
 
+/// The closest of some, since this thread may lose its processor between two readings.
+Moment NowByBoth() {
+  Moment closest{};
+  Nanoseconds least = Nanoseconds::max();
+  static_cast<void>(NowInTicks());  // The first one takes longer.
+  for (int i = 0; i < 5; ++i) {
+    const TimePoint before = SteadyClock().Now();
+    const Ticks ticks = NowInTicks();
+    const TimePoint after = SteadyClock().Now();
+    if (after - before >= least) continue;
+    least = after - before;
+    closest = {before + least / 2, ticks};
+  }
+  return closest;
+}
+
 const Moment& Start() {
-  static const Moment start;
+  static const Moment start = NowByBoth();
   return start;
 }
 
@@ -64,18 +80,24 @@ const Moment& Start() {
 /// What a moment is off by, some 50 ns, is little of that.
 constexpr Nanoseconds kLongEnough = std::chrono::milliseconds(100);
 
+/// Of counters of processors, which have 10 MHz to some GHz. Others are none of this start's: of a
+/// counter that began anew, or went on while the clock stood still.
+constexpr double kLeastEach = 0.05;
+constexpr double kMostEach = 1000;
+
 /// Once it is known well it stays, so that equal ticks are equal times.
 double NanosecondsEach() {
   static std::atomic<double> known{0.0};
-  double each = known.load(std::memory_order_relaxed);
-  if (each > 0) return each;
-  const Moment now;
+  double kept = known.load(std::memory_order_relaxed);
+  if (kept > 0) return kept;
+  const Moment now = NowByBoth();
   const Nanoseconds passed = now.time - Start().time;
   const Ticks counted = now.ticks - Start().ticks;
   if (counted == 0) return 1.0;
-  each = static_cast<double>(passed.count()) / static_cast<double>(counted);
-  if (passed >= kLongEnough) known.store(each, std::memory_order_relaxed);
-  return each;
+  const double each = static_cast<double>(passed.count()) / static_cast<double>(counted);
+  if (each < kLeastEach || each > kMostEach) return 1.0;
+  if (passed < kLongEnough) return each;
+  return known.compare_exchange_strong(kept, each, std::memory_order_relaxed) ? each : kept;
 }
 
 }  // namespace

@@ -6,10 +6,11 @@
 
 namespace tidegate {
 
-/// A counter that grows at a constant rate, the same on all processors: the processor's own where
-/// it has one, which takes a third of the time of a clock to read. For what is measured at every
-/// call, mostly to be summed up, and only now and then told in seconds. May run a few parts in a
-/// million faster or slower than the clock, and not on while the machine is suspended.
+/// A counter that grows at a constant rate: the processor's own where it has one, which takes a
+/// third of the time of a clock to read. For durations that are measured at every call, summed up,
+/// and now and then told in seconds; nothing may depend on one, for counters of two sockets need
+/// not agree. May run a few parts in a million faster or slower than the clock, and otherwise than
+/// that while the machine is suspended.
 using Ticks = std::uint64_t;
 
 /// Thread-safe, as the next. Not in order with loads and stores: a few nanoseconds early or late.

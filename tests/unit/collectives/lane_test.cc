@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -159,6 +160,36 @@ TEST_F(LaneTest, ManySmallOnesShareATurn) {
   }
   EXPECT_TRUE(gathers.back()->done());
   EXPECT_EQ(finished_.size(), 50U);
+}
+
+class ManualClock final : public Clock {
+ public:
+  TimePoint Now() const override { return now; }
+  TimePoint now{};
+};
+
+TEST(TaskTest, ItsDeadlineCountsFromTheFirstLookAtTheClock) {
+  ManualClock clock;
+  clock.now = TimePoint(std::chrono::seconds(5));
+  Task task;
+  task.timeout = std::chrono::seconds(2);
+  task.LookAtClock(clock);
+  EXPECT_EQ(task.begun, clock.now);
+  EXPECT_EQ(task.deadline, TimePoint(std::chrono::seconds(7)));
+  clock.now += std::chrono::seconds(1);
+  task.LookAtClock(clock);
+  EXPECT_EQ(task.deadline, TimePoint(std::chrono::seconds(7)));
+}
+
+TEST(TaskTest, WithoutATimeoutItHasNoDeadline) {
+  ManualClock clock;
+  for (const Nanoseconds timeout : {Nanoseconds(0), Nanoseconds::max()}) {
+    Task task;
+    task.timeout = timeout;
+    clock.now = TimePoint(std::chrono::seconds(5));
+    task.LookAtClock(clock);
+    EXPECT_EQ(task.deadline, kNoDeadline);
+  }
 }
 
 }  // namespace
