@@ -48,7 +48,7 @@ Status PipelinedStep::FetchGradients(std::span<const PipelinedTensor> tensors, f
   return {};
 }
 
-Status PipelinedStep::Start(std::span<const PipelinedTensor> tensors, std::span<double> squares,
+Status PipelinedStep::Begin(std::span<const PipelinedTensor> tensors, std::span<double> squares,
                             TimePoint deadline) {
   TIDEGATE_CHECK(squares.empty() || squares.size() == tensors.size());
   deadline_ = deadline;
@@ -57,16 +57,14 @@ Status PipelinedStep::Start(std::span<const PipelinedTensor> tensors, std::span<
   sent_.assign(tensors.size(), CopyEvent());
   done_.store(0, std::memory_order_relaxed);
   ended_.store(false, std::memory_order_relaxed);
+  return {};
+}
+
+Status PipelinedStep::Start(std::span<const PipelinedTensor> tensors, std::span<double> squares,
+                            TimePoint deadline) {
+  TIDEGATE_RETURN_IF_ERROR(Begin(tensors, squares, deadline));
   try {
-    thread_ = std::thread([this] {
-      try {
-        status_ = Update();
-      } catch (const std::bad_alloc&) {
-        status_ = Stop({StatusCode::kResourceExhausted, "no memory for a pipelined step"});
-      }
-      ended_.store(true, std::memory_order_release);
-      progress_.Ring();
-    });
+    thread_ = std::thread([this] { Drive(); });
   } catch (const std::system_error& error) {
     return {StatusCode::kResourceExhausted,
             std::string("no thread for a pipelined step: ") + error.what()};
@@ -101,8 +99,19 @@ Status PipelinedStep::Finish() {
 
 Status PipelinedStep::Run(std::span<const PipelinedTensor> tensors, std::span<double> squares,
                           TimePoint deadline) {
-  TIDEGATE_RETURN_IF_ERROR(Start(tensors, squares, deadline));
-  return Finish();
+  TIDEGATE_RETURN_IF_ERROR(Begin(tensors, squares, deadline));
+  Drive();
+  return status_;
+}
+
+void PipelinedStep::Drive() {
+  try {
+    status_ = Update();
+  } catch (const std::bad_alloc&) {
+    status_ = Stop({StatusCode::kResourceExhausted, "no memory for a pipelined step"});
+  }
+  ended_.store(true, std::memory_order_release);
+  progress_.Ring();
 }
 
 std::size_t PipelinedStep::Chunks() const {

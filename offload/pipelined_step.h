@@ -85,7 +85,7 @@ class PipelinedStep {
   /// nothing was started.
   Status Finish();
 
-  /// Start and Finish.
+  /// Start and Finish, on the thread of the caller.
   Status Run(std::span<const PipelinedTensor> tensors, std::span<double> squares,
              TimePoint deadline);
 
@@ -105,6 +105,9 @@ class PipelinedStep {
   };
   enum class Pass { kSums, kUpdate };
 
+  Status Begin(std::span<const PipelinedTensor> tensors, std::span<double> squares,
+               TimePoint deadline);
+  void Drive();
   Status Prepare(std::span<const PipelinedTensor> tensors);
   std::size_t Chunks() const;
   std::span<const TileSpace::Piece> PiecesOf(std::size_t chunk) const;
