@@ -29,7 +29,7 @@ build: ## a .venv in which any script can use the backend
 demo: build ## train a small GPT with FSDP2 over tidegate and compare it with one process
 	@$(VENV_PYTHON) -m tidegate demo --output build/demo
 
-test: ## unit tests, sanitizers and a seeded slice of every matrix (a quarter of an hour)
+test: ## unit tests, sanitizers and a seeded slice of every matrix (ten minutes and the builds)
 	@scripts/test.sh
 
 test-all: ## everything, both sanitizers in full
