@@ -38,11 +38,12 @@ struct Completion {
         future->setError(ToException(operation->status()));
       }
     } catch (const std::exception& error) {
-      Log(LogLevel::kWarn, "a callback of the future of " + operation->name() + " seq " +
-                               std::to_string(operation->sequence()) + " threw: " + error.what());
+      Log(LogLevel::kWarn, "a callback of the future of " + std::string(operation->name()) +
+                               " seq " + std::to_string(operation->sequence()) +
+                               " threw: " + error.what());
     } catch (...) {
-      Log(LogLevel::kWarn, "a callback of the future of " + operation->name() + " seq " +
-                               std::to_string(operation->sequence()) + " threw");
+      Log(LogLevel::kWarn, "a callback of the future of " + std::string(operation->name()) +
+                               " seq " + std::to_string(operation->sequence()) + " threw");
     }
   }
 };

@@ -20,7 +20,8 @@ class CallBook {
   CallBook(PlanChoice choice, int rank, std::size_t stage_bytes);
 
   /// Makes `calls`, which is empty, of checked requests, numbered from `sequence` on, one operation
-  /// together. Fails as PlanBook does. The calls are valid as long as the book.
+  /// together. Fails as PlanBook does. The calls are valid as long as the book, and bound together
+  /// with their requests.
   Status Make(const Requests& requests, std::uint64_t sequence,
               InlineVector<PreparedCall, 1>* calls);
 

@@ -89,7 +89,7 @@ Status CommunicatorImpl::Enter(FunctionRef<TimePoint()> deadline,
     *group = ready_ = std::move(joined).value();
   }
   for (const Lane& lane : (*group)->lanes)
-    if (lane.TakenByThisThread())
+    if (!lane.Idle() && lane.TakenByThisThread())
       return Status(StatusCode::kAborted,
                     "called from a signal handler that interrupts another operation of the same "
                     "group on the same thread; set a flag there and act on it later");

@@ -252,7 +252,7 @@ bool Lane::Advance(Task& task, Status* outcome, int max_steps) {
       if (task.ticket != nullptr) task.ticket->Promote();
       Status started = call.copy_inputs ? MakeInputsPrivate(call) : Status();
       if (started.ok()) {
-        Invocation invocation = Bind(call);
+        Invocation invocation = Bind(call, task.requests[task.next_call]);
         if (call.fingerprint.collective == Collective::kAllGather)
           invocation.pace = pace_.ForNext();
         started = execution_.Start(invocation);

@@ -43,19 +43,21 @@ Status Operation::AwaitDone(Nanoseconds timeout) {
   // Its locks may have been held by another thread when the process was forked: none is taken here.
   if (!done() && generation_ != ForkGeneration())
     return Status(StatusCode::kAborted,
-                  name_ + " seq " + std::to_string(sequence_) +
+                  std::string(name_) + " seq " + std::to_string(sequence_) +
                       " belongs to the process that this one was forked from; wait for it there");
   if (!done() && ticket_ != nullptr) ticket_->Promote();
   while (!done()) {
     const TimePoint now = clock.Now();
     if (now >= deadline)
       return Status(StatusCode::kTimeout, "waited " + FormatMilliseconds(timeout) + " for " +
-                                              name_ + " seq " + std::to_string(sequence_) +
+                                              std::string(name_) + " seq " +
+                                              std::to_string(sequence_) +
                                               "; it is still running and may be waited for again");
     if (Interrupted()) {
       if (const std::shared_ptr<Communicator> group = group_.lock())
-        group->Abort("interrupted by a signal while waiting for " + name_);
-      return Status(StatusCode::kInterrupted, "interrupted while waiting for " + name_);
+        group->Abort("interrupted by a signal while waiting for " + std::string(name_));
+      return Status(StatusCode::kInterrupted,
+                    "interrupted while waiting for " + std::string(name_));
     }
     Want();
     FutexWait(state_, kAwaited, std::min(deadline, now + kSlice));

@@ -29,7 +29,7 @@ inline constexpr int kAnySource = -1;
 /// once; then its callback runs, on the callback thread or on the thread that sets it.
 class Operation {
  public:
-  /// Without Hold it keeps nothing, and a signal aborts nothing.
+  /// Without Hold it keeps nothing, and a signal aborts nothing. `name`: of static storage.
   Operation(std::string_view name, std::uint64_t sequence);
 
   /// Before others see it: what to hold until it is done, and the group that is aborted, if it is
@@ -41,7 +41,7 @@ class Operation {
   void set_ticket(std::shared_ptr<Ticket> ticket) { ticket_ = std::move(ticket); }
 
   /// Collective name as c10d spells it, "send" or "recv".
-  const std::string& name() const { return name_; }
+  std::string_view name() const { return name_; }
   /// Group-wide number of the (first) collective; for send and recv their number in the group.
   std::uint64_t sequence() const { return sequence_; }
 
@@ -91,7 +91,7 @@ class Operation {
 
   enum : std::uint32_t { kPending = 0, kAwaited = 1, kDone = 2 };  ///< kAwaited: by a sleeper.
 
-  const std::string name_;
+  const std::string_view name_;
   const std::uint64_t sequence_;
   const std::uint64_t generation_;     ///< ForkGeneration() of the process that drives it.
   bool holds_ = false;                 ///< Whether Hold was called; constant once others see it.

@@ -9,10 +9,10 @@
 namespace tidegate {
 
 std::string Describe(const Transfer& transfer) {
-  return transfer.operation->name() + "(" + std::string(NameOf(transfer.dtype)) + ", " +
-         std::to_string(transfer.data.bytes) + " bytes, tag " + std::to_string(transfer.tag) +
-         (transfer.peer == kAnySource ? ", from any rank" : "") + ") seq " +
-         std::to_string(transfer.operation->sequence());
+  return std::string(transfer.operation->name()) + "(" + std::string(NameOf(transfer.dtype)) +
+         ", " + std::to_string(transfer.data.bytes) + " bytes, tag " +
+         std::to_string(transfer.tag) + (transfer.peer == kAnySource ? ", from any rank" : "") +
+         ") seq " + std::to_string(transfer.operation->sequence());
 }
 
 PointToPoint::PointToPoint(GroupContext& context, const Clock& clock)

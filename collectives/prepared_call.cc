@@ -103,12 +103,9 @@ std::size_t PartBytes(std::size_t bytes, std::size_t parts) {
   return (even + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-/// Puts the blocks as the schedule wants them into `wanted`, which is empty.
+/// Puts the parts that a schedule cuts the blocks into, if it does, into `wanted`, which is empty.
 void CutIntoParts(const Blocks& blocks, int parts, Blocks* wanted) {
-  if (parts == 1 || blocks.size() != 1) {
-    *wanted = blocks;
-    return;
-  }
+  if (parts == 1 || blocks.size() != 1) return;
   const auto count = static_cast<std::size_t>(parts);
   const Block& tensor = blocks.front();
   const std::size_t part = PartBytes(tensor.bytes, count);
@@ -288,6 +285,7 @@ void Prepare(const CollectiveRequest& request, const CallTraits& traits, std::ui
   call->fingerprint.sequence = sequence;
   CutIntoParts(request.inputs, traits.schedule->parts, &call->inputs);
   CutIntoParts(request.outputs, traits.schedule->parts, &call->outputs);
+  if (traits.copy_inputs && call->inputs.empty()) call->inputs = request.inputs;
   if (request.collective != Collective::kAllToAll) return;
   call->splits.reserve(request.inputs.size() + request.outputs.size());
   for (const Block& block : request.inputs) call->splits.push_back(block.bytes);
@@ -298,13 +296,15 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths) {
   PreparedCall call;
   Prepare(request, TraitsOf(request, schedule, stage_bytes, paths), sequence, &call);
+  if (call.inputs.empty()) call.inputs = request.inputs;
+  if (call.outputs.empty()) call.outputs = request.outputs;
   return call;
 }
 
-Invocation Bind(const PreparedCall& call) {
+Invocation Bind(const PreparedCall& call, const CollectiveRequest& request) {
   return {.schedule = call.schedule,
-          .inputs = call.inputs,
-          .outputs = call.outputs,
+          .inputs = call.inputs.empty() ? request.inputs : call.inputs,
+          .outputs = call.outputs.empty() ? request.outputs : call.outputs,
           .fingerprint = call.fingerprint,
           .shape = call.shape,
           .kernel = call.kernel,
@@ -317,6 +317,11 @@ Invocation Bind(const PreparedCall& call) {
           .single_copy = call.single_copy,
           .crowded_single_copy = call.crowded_single_copy,
           .input_memory = call.input_memory};
+}
+
+Invocation Bind(const PreparedCall& call) {
+  static const CollectiveRequest none;
+  return Bind(call, none);
 }
 
 Status MakeInputsPrivate(PreparedCall& call) {

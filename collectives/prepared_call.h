@@ -33,7 +33,9 @@ struct CallTraits {
 
 /// A CollectiveRequest that has been checked and described, ready to be bound to a schedule.
 struct PreparedCall : CallTraits {
-  Blocks inputs;  ///< As the schedule sees them: cut into parts where it asks for it.
+  // Blocks that the schedule sees instead of the request's: the parts that it cuts them into, or
+  // inputs that MakeInputsPrivate copies. Empty: it sees the request's.
+  Blocks inputs;
   Blocks outputs;
   InlineVector<std::uint64_t, 2 * kRanksInside> splits;
   std::unique_ptr<std::byte[]> private_inputs;  ///< Owns what MakeInputsPrivate copied.
@@ -67,11 +69,13 @@ CallTraits TraitsOf(const CollectiveRequest& request, const Schedule& schedule,
 void Prepare(const CollectiveRequest& request, const CallTraits& traits, std::uint64_t sequence,
              PreparedCall* call);
 
-/// The same for a request of a shape that is not known.
+/// The same for a request of a shape that is not known; the result has all blocks of its own.
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths);
 
-/// What the executor needs of `call`, which must outlive it.
+/// What the executor needs of `call`, which was made of `request`. Both must outlive it.
+Invocation Bind(const PreparedCall& call, const CollectiveRequest& request);
+/// Of a call that has all blocks of its own.
 Invocation Bind(const PreparedCall& call);
 
 /// Copies the inputs of a call with copy_inputs, once it may start.

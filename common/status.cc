@@ -49,6 +49,11 @@ StatusCode CodeOfErrno(int error_number) {
 
 }  // namespace
 
+const std::string& Status::NoMessage() {
+  static const auto* const none = new std::string;  // Leaked: used until the very end.
+  return *none;
+}
+
 Status ErrnoStatus(int error_number, std::string_view what) {
   // The GNU strerror_r, unlike strerror, may be called from several threads.
   char buffer[128];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,20 +28,41 @@ enum class StatusCode {
 
 std::string_view StatusCodeName(StatusCode code);
 
-/// The outcome of an operation that can fail for expected reasons. Cheap when ok.
+/// The outcome of an operation that can fail for expected reasons. One pointer: null when ok, and
+/// once moved from.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  /// Of kOk an ok one, whatever the message.
+  Status(StatusCode code, std::string message) {
+    if (code != StatusCode::kOk) failure_ = std::make_unique<Failure>(code, std::move(message));
+  }
+  Status(const Status& other)
+      : failure_(other.ok() ? nullptr : std::make_unique<Failure>(*other.failure_)) {}
+  Status(Status&& other) noexcept = default;
+  Status& operator=(const Status& other) {
+    if (this != &other) *this = Status(other);
+    return *this;
+  }
+  Status& operator=(Status&& other) noexcept = default;
+  ~Status() = default;
 
-  bool ok() const { return code_ == StatusCode::kOk; }
-  StatusCode code() const { return code_; }
-  const std::string& message() const& { return message_; }
-  std::string message() && { return std::move(message_); }
+  bool ok() const { return failure_ == nullptr; }
+  StatusCode code() const { return ok() ? StatusCode::kOk : failure_->code; }
+  /// Empty when ok.
+  const std::string& message() const& { return ok() ? NoMessage() : failure_->message; }
+  std::string message() && { return ok() ? std::string() : std::move(failure_->message); }
 
  private:
-  StatusCode code_ = StatusCode::kOk;
-  std::string message_;
+  struct Failure {
+    Failure(StatusCode failure_code, std::string text)
+        : code(failure_code), message(std::move(text)) {}
+    StatusCode code;
+    std::string message;
+  };
+  static const std::string& NoMessage();
+
+  std::unique_ptr<Failure> failure_;
 };
 
 /// kInternal (or kResourceExhausted for EMFILE, ENFILE, ENOMEM, ENOSPC, EFBIG and EDQUOT) with

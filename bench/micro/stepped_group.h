@@ -34,13 +34,17 @@ class SteppedGroup {
       requests_.push_back({RequestFor(collective, rank, ranks, bytes)});
     }
     calls_.resize(requests_.size());
+    RunOnce();
+    TIDEGATE_CHECK(executions_.front().bytes_from_peers() > 0 || ranks == 1 ||
+                   collective == Collective::kBarrier);
   }
 
   /// One call of every rank, from its request to its end.
   void RunOnce() {
     Prepare();
     for (std::size_t rank = 0; rank < executions_.size(); ++rank)
-      TIDEGATE_CHECK(executions_[rank].Start(Bind(calls_[rank].front())).ok());
+      TIDEGATE_CHECK(
+          executions_[rank].Start(Bind(calls_[rank].front(), requests_[rank].front())).ok());
     running_.assign(executions_.size(), true);
     for (std::size_t left = executions_.size(); left != 0;) {
       for (std::size_t rank = 0; rank < executions_.size(); ++rank) {

@@ -27,6 +27,26 @@ TEST(StatusTest, KeepsCodeAndMessage) {
   EXPECT_EQ(StatusCodeName(status.code()), "PeerLost");
 }
 
+TEST(StatusTest, CopiesAreOfTheirOwn) {
+  Status status(StatusCode::kPeerLost, "rank 2 died");
+  const Status copy = status;
+  status = Status(StatusCode::kTimeout, "late");
+  EXPECT_EQ(copy.code(), StatusCode::kPeerLost);
+  EXPECT_EQ(copy.message(), "rank 2 died");
+  status = copy;
+  EXPECT_EQ(status.message(), "rank 2 died");
+  status = Status();
+  EXPECT_TRUE(status.ok());
+  EXPECT_EQ(status.message(), "");
+  EXPECT_EQ(copy.message(), "rank 2 died");
+}
+
+TEST(StatusTest, OkHasNoMessage) {
+  const Status status(StatusCode::kOk, "written by a peer");
+  EXPECT_TRUE(status.ok());
+  EXPECT_EQ(status.message(), "");
+}
+
 TEST(StatusTest, ErrnoStatusHoldsWhatTextAndNumber) {
   const Status status = ErrnoStatus(EBADF, "closing lane 3");
   EXPECT_EQ(status.code(), StatusCode::kInternal);
