@@ -160,7 +160,9 @@ TEST(PipelinedStepErrorsTest, ALaneThatFailsEndsTheStepAndItsWaits) {
 
 TEST(PipelinedStepErrorsTest, AWaitEndsAtItsDeadlineAndTheStepAtIts) {
   std::atomic<bool> blocked{true};
-  Lanes lanes(2, [&blocked](const Chunk& chunk) -> Status {
+  std::atomic<bool> copying{false};
+  Lanes lanes(2, [&](const Chunk& chunk) -> Status {
+    copying = true;
     while (blocked) std::this_thread::yield();
     std::memcpy(chunk.destination, chunk.source, chunk.bytes);
     return {};
@@ -173,7 +175,10 @@ TEST(PipelinedStepErrorsTest, AWaitEndsAtItsDeadlineAndTheStepAtIts) {
   ASSERT_TRUE(step.Start(device.tensors, {}, soon).ok());
   EXPECT_EQ(step.Wait(0, SteadyClock().Now() + std::chrono::milliseconds(10)).code(),
             StatusCode::kTimeout);
-  while (SteadyClock().Now() < soon) std::this_thread::yield();
+  while (!copying) std::this_thread::yield();
+  // Until the step has given its lanes up. It then waits for the copy that is being made.
+  EXPECT_EQ(lanes.in->Wait({1}, Soon()).code(), StatusCode::kTimeout);
+  EXPECT_GE(SteadyClock().Now(), soon);
   blocked = false;
   EXPECT_EQ(step.Finish().code(), StatusCode::kTimeout);
 }
