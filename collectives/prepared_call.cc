@@ -301,10 +301,10 @@ PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
   return call;
 }
 
-Invocation Bind(const PreparedCall& call, const CollectiveRequest& request) {
+Invocation Bind(const PreparedCall& call) {
   return {.schedule = call.schedule,
-          .inputs = call.inputs.empty() ? request.inputs : call.inputs,
-          .outputs = call.outputs.empty() ? request.outputs : call.outputs,
+          .inputs = call.inputs,
+          .outputs = call.outputs,
           .fingerprint = call.fingerprint,
           .shape = call.shape,
           .kernel = call.kernel,
@@ -319,9 +319,11 @@ Invocation Bind(const PreparedCall& call, const CollectiveRequest& request) {
           .input_memory = call.input_memory};
 }
 
-Invocation Bind(const PreparedCall& call) {
-  static const CollectiveRequest none;
-  return Bind(call, none);
+Invocation Bind(const PreparedCall& call, const CollectiveRequest& request) {
+  Invocation invocation = Bind(call);
+  if (call.inputs.empty()) invocation.inputs = request.inputs;
+  if (call.outputs.empty()) invocation.outputs = request.outputs;
+  return invocation;
 }
 
 Status MakeInputsPrivate(PreparedCall& call) {

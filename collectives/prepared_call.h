@@ -73,10 +73,10 @@ void Prepare(const CollectiveRequest& request, const CallTraits& traits, std::ui
 PreparedCall Prepare(const CollectiveRequest& request, const Schedule& schedule,
                      std::uint64_t sequence, std::size_t stage_bytes, const DataPaths& paths);
 
-/// What the executor needs of `call`, which was made of `request`. Both must outlive it.
-Invocation Bind(const PreparedCall& call, const CollectiveRequest& request);
-/// Of a call that has all blocks of its own.
+/// What the executor needs of `call`, which has all blocks of its own and must outlive it.
 Invocation Bind(const PreparedCall& call);
+/// The same of any call and the request that it was made of. Both must outlive it.
+Invocation Bind(const PreparedCall& call, const CollectiveRequest& request);
 
 /// Copies the inputs of a call with copy_inputs, once it may start.
 Status MakeInputsPrivate(PreparedCall& call);
