@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +10,7 @@ import torch.utils._pytree as pytree
 from tidegate import offload
 from torch.testing._internal.two_tensor import TwoTensor
 
-from tests.support.processes import ROOT
+from tests.support.interpreter import run_script
 
 
 def stepped(gradient: torch.Tensor) -> torch.Tensor:
@@ -131,25 +129,18 @@ def test_a_step_after_most_of_what_the_last_one_saw_is_gone() -> None:
     torch.testing.assert_close(kept.detach(), torch.full_like(kept, 0.8))
 
 
-def test_it_works_where_addresses_are_limited() -> None:
+def test_it_works_where_addresses_are_limited(tmp_path: Path) -> None:
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (20 << 30, 20 << 30));"
         "import torch; from tidegate import offload;"
         "p = torch.ones(3, requires_grad=True); p.grad = torch.ones(3);"
         "offload.AdamW([p]).step(); print('right')"
     )
-    done = subprocess.run(
-        (sys.executable, "-c", script),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = run_script(script, tmp_path, OMP_NUM_THREADS="1")
     assert done.stdout == "right\n", done.stderr
 
 
-def test_a_step_without_threads_changes_nothing_and_may_be_tried_again() -> None:
+def test_a_step_without_threads_changes_nothing_and_may_be_tried_again(tmp_path: Path) -> None:
     script = (
         "import os, resource, torch, torch._dynamo; from tidegate import offload\n"
         "q = torch.ones(1 << 18, requires_grad=True); q.grad = torch.ones_like(q)\n"
@@ -168,14 +159,7 @@ def test_a_step_without_threads_changes_nothing_and_may_be_tried_again() -> None
         "o.step(); of_torch.step()\n"
         "print(float(o.state[p]['step']), torch.allclose(p, q, rtol=1e-6, atol=0))\n"
     )
-    done = subprocess.run(
-        (sys.executable, "-c", script),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TIDEGATE_OFFLOAD_THREADS": "64"},
-    )
+    done = run_script(script, tmp_path, OMP_NUM_THREADS="1", TIDEGATE_OFFLOAD_THREADS="64")
     if done.stdout.startswith("stepped"):
         pytest.skip("this machine has room for the threads all the same")
     assert done.stdout == "True 1.0\n2.0 True\n", done.stderr

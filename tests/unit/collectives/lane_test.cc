@@ -10,6 +10,7 @@
 #include "collectives/call_book.h"
 #include "collectives/transport/loopback/loopback.h"
 #include "tests/unit/collectives/support/algorithm_table.h"
+#include "tests/unit/common/manual_clock.h"
 
 namespace tidegate {
 namespace {
@@ -162,31 +163,25 @@ TEST_F(LaneTest, ManySmallOnesShareATurn) {
   EXPECT_EQ(finished_.size(), 50U);
 }
 
-class ManualClock final : public Clock {
- public:
-  TimePoint Now() const override { return now; }
-  TimePoint now{};
-};
-
 TEST(TaskTest, ItsDeadlineCountsFromTheFirstLookAtTheClock) {
-  ManualClock clock;
-  clock.now = TimePoint(std::chrono::seconds(5));
+  testing::ManualClock clock;
+  const TimePoint first = clock.Now();
   Task task;
   task.timeout = std::chrono::seconds(2);
   task.LookAtClock(clock);
-  EXPECT_EQ(task.begun, clock.now);
-  EXPECT_EQ(task.deadline, TimePoint(std::chrono::seconds(7)));
-  clock.now += std::chrono::seconds(1);
+  EXPECT_EQ(task.begun, first);
+  EXPECT_EQ(task.deadline, first + std::chrono::seconds(2));
+  clock.Advance(std::chrono::seconds(1));
   task.LookAtClock(clock);
-  EXPECT_EQ(task.deadline, TimePoint(std::chrono::seconds(7)));
+  EXPECT_EQ(task.begun, first);
+  EXPECT_EQ(task.deadline, first + std::chrono::seconds(2));
 }
 
 TEST(TaskTest, WithoutATimeoutItHasNoDeadline) {
-  ManualClock clock;
+  testing::ManualClock clock;
   for (const Nanoseconds timeout : {Nanoseconds(0), Nanoseconds::max()}) {
     Task task;
     task.timeout = timeout;
-    clock.now = TimePoint(std::chrono::seconds(5));
     task.LookAtClock(clock);
     EXPECT_EQ(task.deadline, kNoDeadline);
   }

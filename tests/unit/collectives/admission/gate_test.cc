@@ -7,17 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/common/manual_clock.h"
+
 namespace tidegate {
 namespace {
-
-class ManualClock final : public Clock {
- public:
-  TimePoint Now() const override { return now_; }
-  void Advance(Nanoseconds by) { now_ += by; }
-
- private:
-  TimePoint now_{std::chrono::seconds(5)};
-};
 
 class GateTest : public ::testing::Test {
  protected:
@@ -26,7 +19,7 @@ class GateTest : public ::testing::Test {
     return std::make_unique<Ticket>(gate_, line, bytes, urgent);
   }
 
-  ManualClock clock_;
+  testing::ManualClock clock_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>(clock_);
   std::shared_ptr<GateLine> a_ = std::make_shared<GateLine>();
   std::shared_ptr<GateLine> b_ = std::make_shared<GateLine>();

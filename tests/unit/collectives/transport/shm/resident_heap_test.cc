@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/ipc/memfd.h"
+#include "tests/unit/common/manual_clock.h"
 
 namespace tidegate {
 namespace {
@@ -20,15 +21,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kBegin = 3 * kPage;
 constexpr std::size_t kBytes = 64 * kPage;
-
-class ManualClock final : public Clock {
- public:
-  TimePoint Now() const override { return now_; }
-  void Advance(Nanoseconds by) { now_ += by; }
-
- private:
-  TimePoint now_{std::chrono::hours(1)};
-};
 
 class ResidentHeapTest : public ::testing::Test {
  protected:
@@ -69,7 +61,7 @@ class ResidentHeapTest : public ::testing::Test {
     }
   }
 
-  ManualClock clock_;
+  testing::ManualClock clock_;
   std::vector<std::pair<TimePoint, std::function<void()>>> later_;
   std::shared_ptr<const SharedSegment> segment_;
   std::shared_ptr<ResidentHeap> heap_;
