@@ -38,12 +38,10 @@ struct Completion {
         future->setError(ToException(operation->status()));
       }
     } catch (const std::exception& error) {
-      Log(LogLevel::kWarn, "a callback of the future of " + std::string(operation->name()) +
-                               " seq " + std::to_string(operation->sequence()) +
-                               " threw: " + error.what());
+      Log(LogLevel::kWarn,
+          "a callback of the future of " + operation->Label() + " threw: " + error.what());
     } catch (...) {
-      Log(LogLevel::kWarn, "a callback of the future of " + std::string(operation->name()) +
-                               " seq " + std::to_string(operation->sequence()) + " threw");
+      Log(LogLevel::kWarn, "a callback of the future of " + operation->Label() + " threw");
     }
   }
 };
@@ -145,12 +143,11 @@ int TidegateWork::sourceRank() const {
   const bool in_window = call_.window != nullptr && call_.window->OpenHere();
   ThrowStatus(Status(
       StatusCode::kInvalidArgument,
-      std::string(kind_.name()) + " seq " + std::to_string(operation_->sequence()) + " of group " +
-          communicator_->group_name() + ", rank " + std::to_string(communicator_->rank()) +
-          (!receive    ? ": only a receive has a source"
-           : in_window ? ": between startCoalescing and endCoalescing nothing waits for the "
-                         "message; call irecv there, and ask for its source afterwards"
-                       : ": no message has arrived yet; wait for the work first")));
+      Describe() + (!receive ? ": only a receive has a source"
+                    : in_window
+                        ? ": between startCoalescing and endCoalescing nothing waits for the "
+                          "message; call irecv there, and ask for its source afterwards"
+                        : ": no message has arrived yet; wait for the work first")));
 }
 
 std::chrono::milliseconds TidegateWork::getTimeout() const {

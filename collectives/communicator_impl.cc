@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "collectives/process_runtime.h"
@@ -195,9 +196,10 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
     }
   }
   // Only what may have to queue is shared with another thread.
-  std::shared_ptr<Task> queued = options.async ? MakeRecycled<Task>() : nullptr;
-  Task own;
-  Task& task = options.async ? *queued : own;
+  std::shared_ptr<Task> queued;
+  std::optional<Task> own;
+  if (options.async) queued = MakeRecycled<Task>();
+  Task& task = options.async ? *queued : own.emplace();
   task.timeout = TimeoutFor(options);
   // Others see what may have to queue.
   if (options.async) task.LookAtClock(SteadyClock());
@@ -236,7 +238,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
     return std::move(task.operation);
   }
   task.LookAtClock(SteadyClock());
-  if (queued == nullptr) queued = MakeRecycled<Task>(std::move(own));
+  if (queued == nullptr) queued = MakeRecycled<Task>(std::move(task));
   std::shared_ptr<Operation> operation = queued->operation;
   operation->Hold(std::move(options.keepalive), weak_from_this());
   operation->set_ticket(queued->ticket);

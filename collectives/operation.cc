@@ -30,6 +30,10 @@ void Operation::Hold(std::shared_ptr<void> keepalive, std::weak_ptr<Communicator
   group_ = std::move(group);
 }
 
+std::string Operation::Label() const {
+  return std::string(name_) + " seq " + std::to_string(sequence_);
+}
+
 Status Operation::Wait(Nanoseconds timeout) {
   if (!done()) TIDEGATE_RETURN_IF_ERROR(AwaitDone(timeout));
   DropBuffers();
@@ -43,15 +47,15 @@ Status Operation::AwaitDone(Nanoseconds timeout) {
   // Its locks may have been held by another thread when the process was forked: none is taken here.
   if (!done() && generation_ != ForkGeneration())
     return Status(StatusCode::kAborted,
-                  std::string(name_) + " seq " + std::to_string(sequence_) +
-                      " belongs to the process that this one was forked from; wait for it there");
+                  Label() +
+                      " belongs to the process that this one was forked from; wait for it "
+                      "there");
   if (!done() && ticket_ != nullptr) ticket_->Promote();
   while (!done()) {
     const TimePoint now = clock.Now();
     if (now >= deadline)
       return Status(StatusCode::kTimeout, "waited " + FormatMilliseconds(timeout) + " for " +
-                                              std::string(name_) + " seq " +
-                                              std::to_string(sequence_) +
+                                              Label() +
                                               "; it is still running and may be waited for again");
     if (Interrupted()) {
       if (const std::shared_ptr<Communicator> group = group_.lock())

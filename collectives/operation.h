@@ -44,6 +44,7 @@ class Operation {
   std::string_view name() const { return name_; }
   /// Group-wide number of the (first) collective; for send and recv their number in the group.
   std::uint64_t sequence() const { return sequence_; }
+  std::string Label() const;  ///< "all_gather seq 7".
 
   /// Rank in the group that a receive got its message from; -1 for all else and before it is done.
   int source() const { return source_.load(std::memory_order_relaxed); }
