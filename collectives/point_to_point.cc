@@ -228,9 +228,10 @@ bool PointToPoint::StreamIn(int rank, Peer& peer, FinishedOperations* finished) 
     const PieceHeader header = channel.piece_headers[slot];
     const auto found = peer.receives.find(header.id);
     if (found == peer.receives.end() ||
-        header.bytes > found->second.data.bytes - found->second.received)
+        header.bytes > found->second.data.bytes - found->second.received ||
+        header.bytes > PairChannel::kPieceBytes)
       return FailCorrupt(rank, "sent a piece of " + std::to_string(header.bytes) +
-                                   " bytes that answers no receive of rank " +
+                                   " bytes that is too long or answers no receive of rank " +
                                    std::to_string(context_.rank()));
     Receive& receive = found->second;
     if (header.bytes > 0)

@@ -9,7 +9,9 @@ std::string_view NameOf(Collective collective) {
   static constexpr std::array<std::string_view, kCollectives> kNames = {
       "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce",
       "gather",     "scatter",        "all_to_all", "barrier"};
-  return kNames[static_cast<std::size_t>(collective)];
+  const auto index = static_cast<std::size_t>(collective);
+  // Names end up in error messages about values received from a peer: show, do not throw.
+  return index < kNames.size() ? kNames[index] : "unknown collective";
 }
 
 std::optional<Collective> CollectiveNamed(std::string_view name) {

@@ -230,7 +230,8 @@ void MemoryTransport::PublishLeft() {
 }
 
 bool MemoryTransport::IsAttached(int rank) const {
-  return Record(rank).state.load(std::memory_order_acquire) != RankRecord::kAbsent;
+  const std::uint32_t state = Record(rank).state.load(std::memory_order_acquire);
+  return state != RankRecord::kAbsent && state != RankRecord::kAnnounced;
 }
 
 bool MemoryTransport::HasLeft(int peer) {
@@ -277,7 +278,10 @@ bool MemoryTransport::failing() const {
 
 GroupFailure MemoryTransport::failure() const {
   const SegmentHeader& head = header();
-  return {static_cast<StatusCode>(head.failure_code), head.failure_reporter, head.failure_culprit,
+  const auto code = static_cast<StatusCode>(head.failure_code);
+  // A peer wrote it, and what has failed must not seem to be well.
+  const bool known = code > StatusCode::kOk && code <= StatusCode::kInternal;
+  return {known ? code : StatusCode::kInternal, head.failure_reporter, head.failure_culprit,
           ReadText(head.failure_text)};
 }
 

@@ -18,7 +18,7 @@ namespace tidegate {
 /// The last three are page-aligned. A region is where a rank's own tensors may lie.
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 9;
+inline constexpr std::uint32_t kSegmentVersion = 10;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
@@ -42,9 +42,12 @@ struct SegmentHeader {
 };
 
 struct RankRecord {
-  enum State : std::uint32_t { kAbsent = 0, kAttached = 1, kLeft = 2 };
-  /// The fields below are written before state becomes kAttached (release, read with acquire).
+  enum State : std::uint32_t { kAbsent = 0, kAttached = 1, kLeft = 2, kAnnounced = 3 };
+  /// The fields below are written before state becomes kAttached, those of the announcement before
+  /// it becomes kAnnounced, if ever (release, read with acquire).
   alignas(64) std::atomic<std::uint32_t> state;
+  std::int32_t announced_pid;  ///< Of a rank that is there, but has not attached.
+  std::uint64_t announced_start_time;
   std::int32_t pid;
   std::int32_t memory_thread;  ///< By the id of which the memory of this process is read.
   char host[64];

@@ -360,7 +360,9 @@ Status ShmAttachment::ReadPresences(Nanoseconds budget, ShmTransport* transport)
       const bool again = transport != nullptr && timeout == kPresenceGlance;
       const bool known = announced_[static_cast<std::size_t>(rank)].has_value() && !again;
       if (rank == options_.rank || known || (transport && transport->IsAttached(rank))) continue;
-      const Nanoseconds left = std::min(TimeLeft(end), TimeLeft(options_.deadline));
+      // A store may be slow, and what is there now is not looked for again.
+      const TimePoint until = timeout == kPresenceGlance ? options_.deadline : end;
+      const Nanoseconds left = std::min(TimeLeft(until), TimeLeft(options_.deadline));
       if (left == Nanoseconds::zero()) return Status();
       TIDEGATE_RETURN_IF_ERROR(ReadPresence(rank, std::min(left, timeout), transport));
     }
@@ -383,7 +385,9 @@ Status ShmAttachment::ReadPresence(int rank, Nanoseconds timeout, ShmTransport* 
     if (!left)
       process = service_->Watch(identity.pid, identity.start_time);
     else if (transport != nullptr)
-      ShmTransport::MarkLeft(transport->segment_->mapping.data(), layout_, rank, identity);
+      ShmTransport::MarkLeft(*reinterpret_cast<RankRecord*>(transport->segment_->mapping.data() +
+                                                            layout_.RankRecordAt(rank)),
+                             identity);
   }
   announced_[static_cast<std::size_t>(rank)] = Announced{identity, std::move(process)};
   return Status();

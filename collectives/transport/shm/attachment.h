@@ -56,8 +56,8 @@ class ShmAttachment {
   void Publish(ShmTransport& transport) const;
   Status Complete(ShmTransport& transport);
 
-  /// Looks up ranks not seen so far or, once there is a `transport`, all that have not attached,
-  /// for `budget` altogether; those not there stay unknown.
+  /// Looks up ranks not seen so far or, once there is a `transport`, all that have not attached:
+  /// each once, and then for `budget` altogether. Those not there stay unknown.
   Status ReadPresences(Nanoseconds budget, ShmTransport* transport);
   /// One of them. A rank that will not come fails the group or is marked as left in `transport`;
   /// without one, its failure is returned.

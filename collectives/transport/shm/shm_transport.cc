@@ -55,13 +55,6 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::Attach(const Options& option
   return ShmAttachment(options).Run();
 }
 
-Status ShmTransport::AnnouncePresence(Bootstrap& bootstrap, int rank, const std::string& node_id) {
-  const Result<ProcessIdentity> self = ThisProcess(node_id);
-  if (!self.ok()) return self.status();
-  return bootstrap.Set(PresenceKey(rank),
-                       Encode(Presence{.identity = self.value(), .left = false, .failure = {}}));
-}
-
 ShmTransport::ShmTransport(const Options& options, SegmentLayout layout,
                            std::shared_ptr<NodeService> service, UniqueFd segment, Mapping mapping)
     : MemoryTransport(mapping.data(), layout, options.rank),
@@ -173,6 +166,13 @@ Nanoseconds ShmTransport::max_sleep() {
 }
 
 Nanoseconds ShmTransport::LinkAttached() {
+  bool one_died = false;
+  const Nanoseconds sleep = LinkAttached(&one_died);
+  if (one_died) OnDeath();
+  return sleep;
+}
+
+Nanoseconds ShmTransport::LinkAttached(bool* one_died) {
   const std::lock_guard lock(mutex_);
   bool absent = false;
   bool linking = false;
@@ -182,6 +182,7 @@ Nanoseconds ShmTransport::LinkAttached() {
     if (neighbour.settled) continue;
     if (!IsAttached(peer)) {
       absent = true;
+      *one_died = WatchAnnounced(peer, neighbour) || *one_died;
       continue;
     }
     if (!neighbour.probed) {
@@ -207,6 +208,19 @@ Nanoseconds ShmTransport::LinkAttached() {
   if (absent) return kSleepWhileAbsent;
   all_settled_.store(true, std::memory_order_release);
   return kSleepWhenLinked;
+}
+
+bool ShmTransport::WatchAnnounced(int peer, Neighbour& neighbour) {
+  const RankRecord& record = Record(peer);
+  if (neighbour.process || neighbour.reported ||
+      record.state.load(std::memory_order_acquire) != RankRecord::kAnnounced)
+    return false;
+  neighbour.process = service_->Watch(record.announced_pid, record.announced_start_time);
+  ProcessIdentity identity;
+  identity.pid = record.announced_pid;
+  identity.host = Record(rank()).host;  // It has checked that it is on this node.
+  neighbour.name = NameOf(peer, identity);
+  return neighbour.process->ended();
 }
 
 void ShmTransport::OnDeath() {

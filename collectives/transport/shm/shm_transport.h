@@ -66,8 +66,10 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// without memory for it.
   static Result<std::unique_ptr<ShmTransport>> Attach(const Options& options);
 
-  /// Tells the peers which process `rank` is before it attaches, so that they notice its death: one
-  /// Set, no thread, no memory.
+  /// Tells the peers which process `rank` is before it attaches, so that they notice its death:
+  /// those that attach later by the bootstrap, those that have attached by the segment, which it
+  /// visits. No thread, no memory, two calls of the bootstrap; at most 50 ms where the segment's
+  /// maker does not answer.
   static Status AnnouncePresence(Bootstrap& bootstrap, int rank, const std::string& node_id = {});
 
   /// Tells the ranks that are in the group, or still come, that this rank will not come: `reason`
@@ -121,13 +123,16 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   ShmTransport(const Options& options, SegmentLayout layout, std::shared_ptr<NodeService> service,
                UniqueFd segment, Mapping mapping);
 
-  /// Marks `rank`, which has not attached, as gone in an orderly way in the segment at `base`.
-  static void MarkLeft(std::byte* base, const SegmentLayout& layout, int rank,
-                       const ProcessIdentity& identity);
+  /// Marks a rank that has not attached as gone in an orderly way.
+  static void MarkLeft(RankRecord& record, const ProcessIdentity& identity);
 
   void OnDeath() override;
   /// Links ranks that have attached since; returns how long a waiter may sleep now.
   Nanoseconds LinkAttached();
+  Nanoseconds LinkAttached(bool* one_died);
+  /// Watches the process of a rank that says in its record that it is there. True: it has died.
+  /// REQUIRES: mutex_ is held.
+  bool WatchAnnounced(int peer, Neighbour& neighbour);
   void ProbeMemoryOf(int peer);
   /// A dead rank that has not left and was not reported; nullopt: none.
   std::optional<int> FindDead();

@@ -56,6 +56,9 @@ TEST(FingerprintTest, IsDescribedAsTheCallWasMade) {
       Describe({.sequence = 4, .collective = Collective::kAllToAll, .dtype = DataType::kBFloat16}),
       "all_to_all(bfloat16) seq 4");
   EXPECT_EQ(Describe({.sequence = 1, .collective = Collective::kBarrier}), "barrier seq 1");
+  // As a peer may have written it.
+  EXPECT_EQ(Describe({.sequence = 9, .collective = static_cast<Collective>(200)}),
+            "unknown collective(uint8) seq 9");
 }
 
 }  // namespace

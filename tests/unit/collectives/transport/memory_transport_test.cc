@@ -264,6 +264,16 @@ TEST(MemoryTransportTest, WhoeverReportsADeathTakesOverAHalfWrittenFailure) {
   EXPECT_EQ(group.transport(0).failure().text, "rank 1 died");
 }
 
+TEST(MemoryTransportTest, AFailureOfNoKnownKindIsOneAllTheSame) {
+  for (const int code : {0, -1, static_cast<int>(StatusCode::kInternal) + 1}) {
+    LoopbackGroup group(2, kStage);
+    group.transport(0).Fail({static_cast<StatusCode>(code), 0, 0, "why"});
+    EXPECT_TRUE(group.transport(1).failed());
+    EXPECT_EQ(group.transport(1).failure().code, StatusCode::kInternal) << code;
+    EXPECT_EQ(group.transport(1).failure().text, "why");
+  }
+}
+
 TEST(MemoryTransportTest, AFailureTextWithoutEndIsCutAtItsField) {
   LoopbackGroup group(2, kStage);
   SegmentHeader& header = HeaderOf(group.transport(0));

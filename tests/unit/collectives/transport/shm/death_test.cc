@@ -144,6 +144,32 @@ TEST(DeathTest, NamesTheLatestOperationOfBothLanes) {
           });
 }
 
+TEST(DeathTest, OfARankThatCameAfterTheOthersAttachedAndNeverDidIsNoticed) {
+  const TestGroup group(3);
+  Board board;
+  const auto stay = [&](int rank) {
+    SetLogLevel(LogLevel::kOff);  // The death is meant.
+    const std::unique_ptr<ShmTransport> transport = group.Attach(rank);
+    ASSERT_NE(transport, nullptr);
+    board[kReady].fetch_add(1);
+    ExpectDeathNoticed(*transport, board, 1, "before its first operation");
+  };
+  RankProcess first([&] { stay(0); });
+  RankProcess third([&] { stay(2); });
+  ASSERT_TRUE(board.Await(kReady, 2));
+  RankProcess late([&] {
+    group.Announce(1);
+    board[kReady].fetch_add(1);
+    board.Await(kGo, 1);  // Killed here; never comes true.
+  });
+  ASSERT_TRUE(board.Await(kReady, 3));
+  board[kVictimPid] = late.pid();
+  board[kKilledAt] = NowNanoseconds();
+  late.Signal(SIGKILL);
+  EXPECT_TRUE(first.Succeeded());
+  EXPECT_TRUE(third.Succeeded());
+}
+
 TEST(DeathTest, OfTheCreatorBeforeItPublishedEndsAttach) {
   const TestGroup group(2);
   Board board;

@@ -68,6 +68,37 @@ TEST(DeclineTest, AfterOthersAttachedIsSeenAndTheEndOfTheProcessIsNoDeath) {
   EXPECT_TRUE(second.Succeeded());
 }
 
+TEST(DeclineTest, OfARankThatCameAfterOthersAttachedIsSeen) {
+  for (const bool in_peace : {true, false}) {
+    const TestGroup group(3);
+    Board board;
+    RankProcess stays([&] {
+      const std::unique_ptr<ShmTransport> transport = group.Attach(0);
+      ASSERT_NE(transport, nullptr);
+      board[kAttached] = 1;
+      ASSERT_TRUE(board.Await(kGo, 1));
+      EXPECT_FALSE(transport->IsAttached(2)) << "It is there, no more.";
+      board[kChecked] = 1;
+      if (in_peace) {
+        ASSERT_TRUE(SleepUntil(*transport, [&] { return transport->HasLeft(2); }));
+        EXPECT_FALSE(transport->failed()) << transport->failure().text;
+      } else {
+        ASSERT_TRUE(SleepUntil(*transport, [&] { return transport->failed(); }));
+        EXPECT_EQ(transport->failure().culprit, 2);
+      }
+    });
+    RankProcess leaver([&] {
+      ASSERT_TRUE(board.Await(kAttached, 1));
+      group.Announce(2);
+      board[kGo] = 1;
+      ASSERT_TRUE(board.Await(kChecked, 1));
+      group.Decline(2, in_peace ? Status() : NoMemory());
+    });
+    EXPECT_TRUE(leaver.Succeeded());
+    EXPECT_TRUE(stays.Succeeded());
+  }
+}
+
 TEST(DeclineTest, BeforeAnybodyAttachedIsSeenByAllWhoCome) {
   const TestGroup group(3);
   Board board;

@@ -1,4 +1,5 @@
-// ShmTransport::Decline: how a rank that has not attached tells the others that it never will.
+// What a rank that has not attached tells those that have, who do not look into the store again:
+// that it is there, so that they notice its death, or that it never will attach.
 
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,6 +34,9 @@ namespace {
 constexpr Nanoseconds kGlance = std::chrono::milliseconds(1);
 constexpr Nanoseconds kFetchLimit = std::chrono::milliseconds(50);
 
+/// The same for any number of ranks and any stage.
+std::size_t RecordAt(int rank) { return SegmentLayout(kMaxRanks, 0).RankRecordAt(rank); }
+
 /// One try to get the segment, as a joining rank does, but without a service of its own.
 Result<UniqueFd> FetchOnce(const SegmentDescription& description, TimePoint deadline) {
   const Result<UniqueFd> socket = ConnectAbstract(description.address, deadline);
@@ -54,6 +59,42 @@ Result<UniqueFd> FetchOnce(const SegmentDescription& description, TimePoint dead
   return std::move(message.value().fds.front());
 }
 
+/// What a rank that has not attached sees of the group's segment: the header and the records, up to
+/// its own.
+struct Visit {
+  SegmentDescription description;
+  Mapping records;
+
+  const SegmentHeader& header() const {
+    return *reinterpret_cast<const SegmentHeader*>(records.data());
+  }
+  /// Null where the segment is for fewer ranks.
+  RankRecord* RecordOf(int rank) const {
+    if (static_cast<std::uint32_t>(rank) >= header().ranks) return nullptr;
+    return reinterpret_cast<RankRecord*>(records.data() + RecordAt(rank));
+  }
+};
+
+/// Nothing where no segment has been made, or where its maker does not hand it out. First the
+/// caller's presence, then this: a rank that attaches does it in the opposite order, so that one of
+/// the two sees the other, unless the maker has left by then.
+std::optional<Visit> VisitSegment(Bootstrap& bootstrap, int rank) {
+  const Result<std::string> text = bootstrap.Get(kSegmentKey, kGlance);
+  if (!text.ok()) return std::nullopt;
+  const Result<SegmentDescription> description = ParseSegmentDescription(text.value());
+  if (!description.ok()) return std::nullopt;
+  const Result<UniqueFd> segment =
+      FetchOnce(description.value(), SteadyClock().Now() + kFetchLimit);
+  if (!segment.ok()) return std::nullopt;
+  Result<Mapping> mapping =
+      Mapping::Map(segment.value().get(), RecordAt(rank) + sizeof(RankRecord));
+  if (!mapping.ok()) return std::nullopt;
+  Visit visit{description.value(), std::move(mapping).value()};
+  if (visit.header().magic != kSegmentMagic || visit.header().version != kSegmentVersion)
+    return std::nullopt;
+  return visit;
+}
+
 /// Writes the failure of a group that this rank is not in: touches the header only, which is the
 /// same for any number of ranks and any stage.
 class FailureWriter final : public MemoryTransport {
@@ -68,16 +109,32 @@ class FailureWriter final : public MemoryTransport {
 
 }  // namespace
 
-void ShmTransport::MarkLeft(std::byte* base, const SegmentLayout& layout, int rank,
-                            const ProcessIdentity& identity) {
-  auto& record = *reinterpret_cast<RankRecord*>(base + layout.RankRecordAt(rank));
-  if (record.state.load(std::memory_order_acquire) != RankRecord::kAbsent) return;
+Status ShmTransport::AnnouncePresence(Bootstrap& bootstrap, int rank, const std::string& node_id) {
+  const Result<ProcessIdentity> self = ThisProcess(node_id);
+  if (!self.ok()) return self.status();
+  TIDEGATE_RETURN_IF_ERROR(bootstrap.Set(
+      PresenceKey(rank), Encode(Presence{.identity = self.value(), .left = false, .failure = {}})));
+  const std::optional<Visit> visit = VisitSegment(bootstrap, rank);
+  RankRecord* const record = visit ? visit->RecordOf(rank) : nullptr;
+  // What pids mean elsewhere is for Attach to complain about.
+  if (record == nullptr ||
+      !CheckSameNode(visit->description.creator, visit->description.rank, self.value(), rank).ok())
+    return Status();
+  record->announced_pid = self.value().pid;
+  record->announced_start_time = self.value().start_time;
+  std::uint32_t absent = RankRecord::kAbsent;
+  record->state.compare_exchange_strong(absent, RankRecord::kAnnounced, std::memory_order_acq_rel);
+  return Status();
+}
+
+void ShmTransport::MarkLeft(RankRecord& record, const ProcessIdentity& identity) {
+  std::uint32_t state = record.state.load(std::memory_order_acquire);
+  if (state != RankRecord::kAbsent && state != RankRecord::kAnnounced) return;
   // Several ranks may do this at once for one that does not do it itself: all write the same.
   record.pid = identity.pid;
   const std::size_t length = std::min(identity.host.size(), sizeof(record.host) - 1);
   std::memcpy(record.host, identity.host.data(), length);
-  std::uint32_t absent = RankRecord::kAbsent;
-  record.state.compare_exchange_strong(absent, RankRecord::kLeft, std::memory_order_acq_rel);
+  record.state.compare_exchange_strong(state, RankRecord::kLeft, std::memory_order_acq_rel);
 }
 
 void ShmTransport::Decline(const Options& options, const Status& reason) {
@@ -92,33 +149,19 @@ void ShmTransport::Decline(const Options& options, const Status& reason) {
         Status(code, CannotJoinText(NameOf(options.rank, self.value()),
                                     DescribeGroup(options.group_name, options.ranks), reason));
   }
-  // First the presence, then the segment: a rank that attaches does it in the opposite order, so
-  // that one of the two sees the other.
   if (!options.bootstrap->Set(PresenceKey(options.rank), Encode(presence)).ok()) return;
-  const Result<std::string> text = options.bootstrap->Get(kSegmentKey, kGlance);
-  if (!text.ok()) return;
-  const Result<SegmentDescription> description = ParseSegmentDescription(text.value());
-  if (!description.ok()) return;
-  const Result<UniqueFd> segment =
-      FetchOnce(description.value(), SteadyClock().Now() + kFetchLimit);
-  if (!segment.ok()) return;
-
-  const SegmentLayout layout(options.ranks, options.stage_bytes);
-  const std::size_t record_at = layout.RankRecordAt(options.rank);
-  const Result<Mapping> mapping =
-      Mapping::Map(segment.value().get(), record_at + sizeof(RankRecord));
-  if (!mapping.ok()) return;
-  std::byte* const base = mapping.value().data();
-  const auto& header = *reinterpret_cast<const SegmentHeader*>(base);
-  if (header.magic != kSegmentMagic || header.version != kSegmentVersion) return;
-  const bool has_record = static_cast<std::uint32_t>(options.rank) < header.ranks;
+  const std::optional<Visit> visit = VisitSegment(*options.bootstrap, options.rank);
+  if (!visit) return;
+  RankRecord* const record = visit->RecordOf(options.rank);
   if (reason.ok()) {
-    if (has_record) MarkLeft(base, layout, options.rank, self.value());
+    if (record != nullptr) MarkLeft(*record, self.value());
     return;
   }
-  const auto& record = *reinterpret_cast<const RankRecord*>(base + record_at);
-  if (has_record && record.state.load(std::memory_order_acquire) != RankRecord::kAbsent) return;
-  FailureWriter(base, layout, options.rank)
+  const std::uint32_t state =
+      record == nullptr ? RankRecord::kAbsent : record->state.load(std::memory_order_acquire);
+  if (state != RankRecord::kAbsent && state != RankRecord::kAnnounced) return;
+  FailureWriter(visit->records.data(), SegmentLayout(options.ranks, options.stage_bytes),
+                options.rank)
       .Fail({presence.failure.code(), options.rank, options.rank, presence.failure.message()});
 }
 
