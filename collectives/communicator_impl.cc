@@ -342,8 +342,13 @@ void CommunicatorImpl::Drain(Attached& group) {
     ProcessRuntime::Get().engine()->Notify(shared_from_this());
   };
   // In a signal handler that interrupts an operation of this very thread: that one cannot finish.
-  for (Lane& lane : group.lanes)
-    if (lane.TakenByThisThread()) give_up();
+  for (Lane& lane : group.lanes) {
+    if (!lane.TakenByThisThread()) continue;
+    give_up();
+    FinishedOperations ended;
+    lane.EndQueued(&ended);
+    ProcessRuntime::Get().engine()->reaper().Add(&ended);
+  }
   const Clock& clock = SteadyClock();
   // Not DeadlineAfter, for which zero means no deadline: here it means not to wait at all.
   const TimePoint deadline = clock.Now() + options_.config.shutdown_timeout;

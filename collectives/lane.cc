@@ -169,6 +169,22 @@ DriveResult Lane::Drive(FinishedOperations* finished, Turn turn) {
   }
 }
 
+void Lane::EndQueued(FinishedOperations* finished) {
+  std::deque<std::shared_ptr<Task>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    ended.swap(queue_);
+  }
+  for (const std::shared_ptr<Task>& task : ended) {
+    Status outcome = context_.FailureOf(Describe(*task));
+    Finish(*task, outcome);
+    task->operation->Complete(std::move(outcome));
+    finished->push_back(task->operation);
+  }
+  const std::lock_guard lock(mutex_);
+  unfinished_.fetch_sub(static_cast<int>(ended.size()), std::memory_order_seq_cst);
+}
+
 void Lane::CollectUnfinished(const Requests* requests,
                              std::vector<std::shared_ptr<Operation>>* operations) {
   const auto touches = [&](const Task& task) {

@@ -87,6 +87,11 @@ class Lane {
   /// reaping.
   DriveResult Drive(FinishedOperations* finished, Turn turn);
 
+  /// Ends all that is queued, of a group that has failed: behind the call of this very thread it
+  /// would stay until a signal handler returns, which may be waiting for it. REQUIRES:
+  /// TakenByThisThread().
+  void EndQueued(FinishedOperations* finished);
+
   /// Unfinished operations that touch what `requests` touch, or all if `requests` is null; without
   /// the one that this very thread is running, if any.
   void CollectUnfinished(const Requests* requests,

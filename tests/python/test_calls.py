@@ -114,6 +114,49 @@ def test_a_signal_during_shutdown_raises_there(pools: PoolKeeper) -> None:
     assert pools.get(2).run(_shut_down_by_signal)[0] == ["rung in shutdown", "went on"]
 
 
+def _shut_down_by_handler(context: RankContext) -> list[str]:
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(4), group=group)
+    events: list[str] = []
+    if context.rank == 0:
+        behind = []
+
+        def queue() -> None:
+            behind.append(dist.broadcast(torch.ones(4), 0, group=group, async_op=True))
+
+        def destroy(*_: object) -> None:
+            thread = threading.Thread(target=queue)
+            thread.start()
+            thread.join()
+            # As destroy_process_group does, which would have torch forget the group it describes.
+            group._get_backend(torch.device("cpu")).shutdown()
+            events.append("shut down")
+
+        old = signal.signal(signal.SIGUSR2, destroy)
+        ring = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR2))
+        ring.start()
+        try:
+            dist.broadcast(torch.ones(4), 0, group=group)  # the peer does not come
+        except Exception as error:
+            events.append(type(error).__name__)
+        ring.join()
+        signal.signal(signal.SIGUSR2, old)
+        try:
+            behind[0].wait()
+        except Exception as error:
+            events.append(type(error).__name__)
+    dist.all_reduce(torch.ones(4))
+    dist.destroy_process_group(group)
+    return events
+
+
+def test_a_handler_may_shut_down_the_group_of_the_call_that_it_interrupts(
+    pools: PoolKeeper,
+) -> None:
+    events = pools.get(2).run(_shut_down_by_handler)[0]
+    assert events == ["shut down", "DistBackendError", "DistBackendError"]
+
+
 def _reduce_beside_computing(context: RankContext) -> float:
     tensor = torch.ones(1 << 24)
     dist.all_reduce(tensor)

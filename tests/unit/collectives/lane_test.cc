@@ -35,16 +35,21 @@ class LaneTest : public ::testing::Test {
         gathers_(context_, 0, SteadyClock()),
         reductions_(context_, 1, SteadyClock()) {}
 
-  std::shared_ptr<Operation> Queue(Lane& lane, Collective collective, std::size_t bytes) {
+  Task TaskOf(Collective collective, std::size_t bytes) {
     memory_.emplace_back(2 * bytes, std::byte{7});
     std::byte* const data = memory_.back().data();
     CollectiveRequest request{
         .collective = collective, .inputs = {{data, bytes}}, .outputs = {{data + bytes, bytes}}};
     if (Reduces(collective)) request.reduce_op = ReduceOp::kSum;
-    auto task = std::make_shared<Task>();
-    task->requests.push_back(request);
-    EXPECT_TRUE(calls_.Make(task->requests, ++sequence_, &task->calls).ok());
-    task->operation = std::make_shared<Operation>(NameOf(collective), sequence_);
+    Task task;
+    task.requests.push_back(request);
+    EXPECT_TRUE(calls_.Make(task.requests, ++sequence_, &task.calls).ok());
+    task.operation = std::make_shared<Operation>(NameOf(collective), sequence_);
+    return task;
+  }
+
+  std::shared_ptr<Operation> Queue(Lane& lane, Collective collective, std::size_t bytes) {
+    auto task = std::make_shared<Task>(TaskOf(collective, bytes));
     std::shared_ptr<Operation> operation = task->operation;
     lane.Queue(std::move(task));
     return operation;
@@ -161,6 +166,25 @@ TEST_F(LaneTest, ManySmallOnesShareATurn) {
   }
   EXPECT_TRUE(gathers.back()->done());
   EXPECT_EQ(finished_.size(), 50U);
+}
+
+TEST_F(LaneTest, WhatIsQueuedBehindACallOfThisThreadCanBeEnded) {
+  // This thread takes the lane, as a call does whose signal handler runs.
+  Task call = TaskOf(Collective::kAllToAll, 100);
+  ASSERT_TRUE(gathers_.Take(call));
+  ASSERT_TRUE(gathers_.TakenByThisThread());
+  std::vector<std::shared_ptr<Operation>> behind;
+  for (int i = 0; i < 3; ++i) behind.push_back(Queue(gathers_, Collective::kAllGather, 64));
+  EXPECT_FALSE(gathers_.Drive(&finished_, Turn::kPrefetched).progressed);
+  context_.Fail(StatusCode::kAborted, 0, "shut down");
+  gathers_.EndQueued(&finished_);
+  EXPECT_EQ(finished_, behind);
+  for (const auto& operation : behind)
+    EXPECT_EQ(operation->status().code(), StatusCode::kAborted) << operation->status().message();
+  EXPECT_FALSE(gathers_.Idle()) << "The call has yet to return.";
+  EXPECT_FALSE(gathers_.Run(call)) << "Nothing is left for another thread.";
+  EXPECT_EQ(call.operation->status().code(), StatusCode::kAborted);
+  EXPECT_TRUE(gathers_.Idle());
 }
 
 TEST(TaskTest, ItsDeadlineCountsFromTheFirstLookAtTheClock) {
