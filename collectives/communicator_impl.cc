@@ -5,10 +5,12 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/interrupt.h"
 #include "collectives/process_runtime.h"
 #include "common/fork_generation.h"
 #include "common/inline_vector.h"
 #include "common/recycled.h"
+#include "common/units.h"
 
 namespace tidegate {
 namespace {
@@ -18,6 +20,9 @@ namespace {
 constexpr int kOtherLane = 0;
 constexpr int kReductionLane = 1;
 int LaneOf(Collective collective) { return Reduces(collective) ? kReductionLane : kOtherLane; }
+
+/// From one look for signals to the next, while another thread joins the group.
+constexpr Nanoseconds kAttachSlice = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -102,19 +107,43 @@ std::shared_ptr<CommunicatorImpl::Attached> CommunicatorImpl::attached() const {
   return attached_;
 }
 
+/// Ok: the group is attached, or it is on this thread to attach (attaching_). While another one
+/// does, this one heeds its own deadline and its own signals: whoever gives up fails the group, as
+/// in any other wait.
+Status CommunicatorImpl::AwaitTurnToAttach(TimePoint deadline) {
+  const TimePoint begun = SteadyClock().Now();
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (attaching_) attached_or_not_.wait_for(lock, kAttachSlice);
+      if (!attaching_) {
+        const bool usable = failure_.ok() && !closed_;
+        attaching_ = usable && attached_ == nullptr;
+        if (usable) return Status();
+      }
+    }
+    TIDEGATE_RETURN_IF_ERROR(Usable());
+    constexpr char kWhat[] = "while another thread was joining the group";
+    if (Interrupted()) {
+      Abort(std::string("interrupted by a signal ") + kWhat);
+      return Status(StatusCode::kInterrupted, std::string("interrupted ") + kWhat);
+    }
+    const TimePoint now = SteadyClock().Now();
+    if (now < deadline) continue;
+    Abort(std::string("a call timed out ") + kWhat);
+    return Status(StatusCode::kTimeout, "timed out after " + FormatMilliseconds(now - begun) + " " +
+                                            kWhat + "; see what the other ranks are doing");
+  }
+}
+
 Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::EnsureAttached(
     TimePoint deadline) {
   if (std::shared_ptr<Attached> ready = attached()) return ready;
   if (attaching_by_.load(std::memory_order_relaxed) == std::this_thread::get_id())
     return Status(StatusCode::kAborted,
                   "called from a signal handler that interrupts the group's first operation");
-  const std::lock_guard attach_lock(attach_mutex_);
+  TIDEGATE_RETURN_IF_ERROR(AwaitTurnToAttach(deadline));
   if (std::shared_ptr<Attached> ready = attached()) return ready;
-  TIDEGATE_RETURN_IF_ERROR(Usable());
-  {
-    const std::lock_guard lock(mutex_);
-    attaching_ = true;
-  }
   attaching_by_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   const auto attach = [&]() -> Result<Attachment> {
     try {
@@ -139,6 +168,7 @@ Result<std::shared_ptr<CommunicatorImpl::Attached>> CommunicatorImpl::FinishAtta
   {
     const std::lock_guard lock(mutex_);
     attaching_ = false;
+    attached_or_not_.notify_all();
     if (failure_.ok() && !outcome.ok() && !closed_)
       failure_ = Status(outcome.code(), "rank " + std::to_string(rank()) + " cannot join group " +
                                             options_.group_name + " [" + std::to_string(ranks()) +

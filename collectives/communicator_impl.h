@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -79,6 +80,7 @@ class CommunicatorImpl final : public Communicator,
 
   CommunicatorImpl(CommunicatorOptions options, Membership membership);
 
+  Status AwaitTurnToAttach(TimePoint deadline);
   Result<std::shared_ptr<Attached>> EnsureAttached(TimePoint deadline);
   Result<std::shared_ptr<Attached>> FinishAttaching(Result<Attachment> attachment);
   std::shared_ptr<Attached> attached() const;
@@ -105,7 +107,6 @@ class CommunicatorImpl final : public Communicator,
   std::atomic<bool> warned_of_full_heap_{false};
 
   const Membership membership_;
-  std::mutex attach_mutex_;             // Held while attaching; taken before mutex_.
   std::atomic<bool> cancelled_{false};  ///< Whoever is attaching should give up.
   std::atomic<std::thread::id> attaching_by_{};
 
@@ -119,7 +120,8 @@ class CommunicatorImpl final : public Communicator,
   std::shared_ptr<Attached> attached_;  // Guarded, as the rest.
   Status failure_;                      ///< Why the group is unusable, if not for its memory's say.
   bool closed_ = false;
-  bool attaching_ = false;  ///< Whoever attaches tells the others how that ended.
+  bool attaching_ = false;                   ///< Whoever attaches tells the others how that ended.
+  std::condition_variable attached_or_not_;  ///< With mutex_: attaching_ is false again.
   bool declined_ = false;
 };
 
