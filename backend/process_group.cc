@@ -60,6 +60,11 @@ auto ProcessGroupTidegate::Create(c10::intrusive_ptr<c10d::Store> store, int ran
   own_options->group_name = group_name;
   own_options->global_ranks_in_group.assign(global_ranks.begin(), global_ranks.end());
 
+  if (ranks > 1) {
+    auto of_this_life = StoreOfNextLife(store, rank, ranks, global_ranks);
+    if (!of_this_life.ok()) ThrowStatus(of_this_life.status());
+    store = std::move(of_this_life).value();
+  }
   CommunicatorOptions core;
   core.group_name = group_name;
   core.rank = rank;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 namespace tidegate {
 namespace {
@@ -78,6 +79,18 @@ Result<std::string> StoreBootstrap::Get(const std::string& key, Nanoseconds time
 
 Result<std::int64_t> StoreBootstrap::Increment(const std::string& key) {
   return Guarded("increment", key, [&]() -> Result<std::int64_t> { return store_->add(key, 1); });
+}
+
+Result<c10::intrusive_ptr<c10d::Store>> StoreOfNextLife(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int ranks,
+    const std::vector<std::int64_t>& global_ranks) {
+  std::string members = global_ranks.empty() ? "all_" + std::to_string(ranks) : "ranks";
+  for (const std::int64_t member : global_ranks) members += "_" + std::to_string(member);
+  const Result<std::int64_t> life =
+      StoreBootstrap(store).Increment("lives/" + members + "/" + std::to_string(rank));
+  if (!life.ok()) return life.status();
+  return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::PrefixStore>(
+      "life/" + members + "/" + std::to_string(life.value()), store));
 }
 
 }  // namespace tidegate

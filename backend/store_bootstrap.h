@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -25,5 +26,13 @@ class StoreBootstrap final : public Bootstrap {
  private:
   const c10::intrusive_ptr<c10d::Store> store_;
 };
+
+/// `store` with keys of one life of a group: programs destroy a group and make it again, of the
+/// same ranks or of others, under the same name, on the same store. Each rank counts its own lives
+/// of a group of these members, which all make it in the same order: equal counts mean the same
+/// life. `global_ranks` is empty for all ranks of the job.
+Result<c10::intrusive_ptr<c10d::Store>> StoreOfNextLife(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int ranks,
+    const std::vector<std::int64_t>& global_ranks);
 
 }  // namespace tidegate

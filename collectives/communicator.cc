@@ -7,7 +7,6 @@
 
 #include "collectives/admission/admission.h"
 #include "collectives/communicator_impl.h"
-#include "collectives/generation_bootstrap.h"
 #include "collectives/interrupt.h"
 #include "collectives/plan_basis.h"
 #include "collectives/planned_choice.h"
@@ -115,10 +114,7 @@ Result<std::shared_ptr<Communicator>> Communicator::Create(CommunicatorOptions o
     };
   } else {
     TIDEGATE_CHECK(options.bootstrap != nullptr);
-    Result<std::unique_ptr<Bootstrap>> store =
-        GenerationBootstrap::Next(std::move(options.bootstrap), options.rank);
-    if (!store.ok()) return store.status();
-    const std::shared_ptr<Bootstrap> bootstrap = std::move(store).value();
+    const std::shared_ptr<Bootstrap> bootstrap = std::move(options.bootstrap);
     TIDEGATE_RETURN_IF_ERROR(
         ShmTransport::AnnouncePresence(*bootstrap, options.rank, options.config.node_id));
     const auto shm_options = [name = options.group_name, rank = options.rank, ranks = options.ranks,

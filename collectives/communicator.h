@@ -26,7 +26,9 @@ struct CommunicatorOptions {
   Config config;
   /// For its all-gathers; else those of the process, which are those of `config` until SetLimits.
   std::optional<AdmissionLimits> limits = std::nullopt;
-  std::unique_ptr<Bootstrap> bootstrap;  ///< May be null when ranks is 1.
+  /// With keys of this life of the group alone: programs destroy a group and make it again. May be
+  /// null when ranks is 1.
+  std::unique_ptr<Bootstrap> bootstrap;
 };
 
 /// Told on the calling thread of an all-gather that waits for room before its operation begins.

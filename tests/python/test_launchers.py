@@ -64,12 +64,22 @@ def test_groups_are_made_again_on_the_same_store(tmp_path: Path) -> None:
     """torchrun's ranks meet in one store however often they call init_process_group."""
     output = torchrun(
         """
-        for _ in range(5):
+        import datetime, tidegate
+        for members in ([0, 1], [0, 1], [0, 1, 2], [1, 2], [0, 1]):
             dist.init_process_group("tidegate")
             check_sum()
-            group = dist.new_group([0, 1], backend="tidegate")
-            if dist.get_rank() < 2:
-                check_sum(group, [0, 1])
+            rank = dist.get_rank()
+            group = dist.new_group(members, backend="tidegate")
+            if rank in members:
+                check_sum(group, members)
+            tidegate.monitored_barrier()
+            if rank != 2:
+                try:
+                    tidegate.monitored_barrier(timeout=datetime.timedelta(seconds=0.2))
+                    sys.exit("passed without rank 2")
+                except dist.DistBackendError:
+                    pass
+            check_sum()
             dist.destroy_process_group()
         os.write(1, b"right\\n")
         """,

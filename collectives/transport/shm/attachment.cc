@@ -221,11 +221,13 @@ Status ShmAttachment::CheckDescription(const SegmentDescription& description) co
   if (description.ranks != options_.ranks || description.stage_bytes != layout_.stage_bytes)
     return Status(StatusCode::kMismatch,
                   "rank " + std::to_string(description.rank) + " made " + group_ + " with " +
-                      std::to_string(description.ranks) +
-                      " ranks and TIDEGATE_STAGE_BYTES=" + std::to_string(description.stage_bytes) +
-                      ", rank " + std::to_string(options_.rank) + " expects " +
-                      std::to_string(options_.ranks) + " and " +
-                      std::to_string(layout_.stage_bytes) + "; set both equal on all ranks");
+                      std::to_string(description.ranks) + " ranks and TIDEGATE_STAGE_BYTES=" +
+                      std::to_string(description.stage_bytes) + ", rank " +
+                      std::to_string(options_.rank) + " expects " + std::to_string(options_.ranks) +
+                      " and " + std::to_string(layout_.stage_bytes) +
+                      (description.ranks == options_.ranks
+                           ? "; set it equal on all ranks"
+                           : "; make the group with the same ranks on all of them"));
   return CheckSameNode(description.creator, description.rank, self_, options_.rank);
 }
 
