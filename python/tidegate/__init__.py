@@ -71,17 +71,29 @@ def _register() -> None:
     """Register the name; also the entry point ``torch.distributed.backends`` of torch 2.14+."""
     import torch.distributed as dist
 
-    from tidegate import _default_backend
+    from tidegate import _default_backend, _exit
 
     if not dist.is_available() or _NAME in dist.Backend.backend_list:
         return
     # register_backend claims each device that has no default yet: being the default of a device is
     # the user's choice, never a side effect of having tidegate installed.
     defaults = dict(dist.Backend.default_device_backend_map)
-    dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=list(_DEVICES))
+    dist.Backend.register_backend(_NAME, _create, extended_api=True, devices=_devices())
     defaults.update(dict.fromkeys(_default_backend.devices_or_warning(_DEVICES), _NAME))
     dist.Backend.default_device_backend_map.clear()
     dist.Backend.default_device_backend_map.update(defaults)
+    _exit.shut_down_at_exit()
+
+
+def _devices() -> list[str]:
+    """What groups of this name say that they serve.
+
+    torch's own ShardedTensor.gather takes the first of these that is not the CPU for its tensors,
+    so a torch without CUDA must not hear of it.
+    """
+    import torch
+
+    return [device for device in _DEVICES if device != "cuda" or torch.backends.cuda.is_built()]
 
 
 def _create(backend_options: Any, pg_options: Any) -> Backend:

@@ -6,10 +6,8 @@ crash in the first call, so the choice is made by name, before anything is loade
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import json
-import os
 import pkgutil
 import re
 import threading
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 import tidegate
+from tidegate import _exit
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Backend
@@ -29,7 +28,6 @@ _REBUILD = "pip install --no-build-isolation --no-deps --force-reinstall ."
 
 _lock = threading.Lock()
 _shim: Shim | None = None
-_process_with_exit_hook: int | None = None
 
 
 def create(backend_options: Any, pg_options: Any) -> Backend:
@@ -76,14 +74,11 @@ def load_shim() -> Shim:
 
     RuntimeError where there is none or it cannot be loaded; its text says how to build one.
     """
-    global _shim, _process_with_exit_hook
+    global _shim
     with _lock:
         if _shim is None:
             _shim = _import_shim()
-        # A forked child has the shim of its parent, but needs a hook of its own.
-        if _process_with_exit_hook != os.getpid():
-            _process_with_exit_hook = os.getpid()
-            _shut_down_at_exit(_shim)
+        _exit.shut_down_at_exit()
         return _shim
 
 
@@ -117,17 +112,7 @@ def present_shims() -> dict[str, str]:
     return {match[0]: f"{match[1]}.{match[2]}" for match in matches if match}
 
 
-def _shut_down_at_exit(shim: Shim) -> None:
-    """Join the threads of the shim before the interpreter goes, also without a destroy call.
-
-    c10d may never run the destructor of a backend, and a thread that still holds a tensor when
-    Python finalises ends the process with an abort.
-    """
-    owner = os.getpid()
-
-    def shut_down() -> None:
-        # A forked child inherits the hook but none of the threads.
-        if os.getpid() == owner:
-            shim.shutdown_all()
-
-    atexit.register(shut_down)
+def shut_down() -> None:
+    """Join the threads of the shim, if it was loaded; groups are of no use afterwards."""
+    if _shim is not None:
+        _shim.shutdown_all()

@@ -36,6 +36,25 @@ def test_a_child_of_a_process_with_the_shim_shuts_down_at_exit(tmp_path: Path) -
     assert group["ops"]["all_reduce"]["calls"] == 1
 
 
+def test_an_exit_hook_from_before_the_first_group_may_use_it(tmp_path: Path) -> None:
+    output = _run(
+        """
+        import atexit, os, torch, torch.distributed as dist
+
+        def last_words():
+            values = torch.ones(3)
+            dist.all_reduce(values)
+            print("sum", values.tolist())
+
+        atexit.register(last_words)
+        dist.init_process_group("tidegate", init_method="file://" + os.getcwd() + "/store",
+                                rank=0, world_size=1)
+        """,
+        tmp_path,
+    )
+    assert output.split() == ["sum", "[1.0,", "1.0,", "1.0]"]
+
+
 def test_making_a_group_lets_other_threads_run(tmp_path: Path) -> None:
     _run(
         """
