@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import torch
 from tidegate.cli.benchmark import comparison, table
 from tidegate.cli.benchmark.case import Case
+from tidegate.cli.benchmark.launch import lines_of_rank_0
 from tidegate.cli.benchmark.object_case import ObjectCase
 from tidegate.cli.benchmark.request import (
     COLLECTIVES,
@@ -29,6 +31,8 @@ from tidegate.cli.benchmark.request import (
     load_rows,
 )
 from tidegate.cli.benchmark.values import PERIOD, Values, count_wrong, tile
+from tidegate.cli.errors import CommandError
+from tidegate.cli.job import FAILURE, failure
 
 from tests.python.cli import environment, tidegate
 from tests.python.cli_calls import complaint_of, titles
@@ -429,6 +433,28 @@ def processes_with(*words: str) -> set[int]:
         if all(word in text for word in words) and "torch.distributed.run" not in text:
             found.add(int(entry.parent.name))
     return found
+
+
+def test_the_exceptions_of_ranks_are_what_a_failure_says(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "import sys\nraise RuntimeError(f'no {sys.argv[1]} is left\\nframe #0')"
+    )
+    with pytest.raises(CommandError) as failed:
+        list(lines_of_rank_0("broken", "ink", 2, tmp_path))
+    assert re.fullmatch(
+        r"2 ranks failed: rank [01]: RuntimeError: no ink is left", str(failed.value)
+    )
+
+
+def test_of_ranks_that_fail_the_first_is_named_first() -> None:
+    lines = [
+        *("Traceback", "half a line" + FAILURE + '[1, "KeyError: 5"]'),
+        *(FAILURE + '[0, "RuntimeError: rank 1 left"]', FAILURE + '[2, "KeyError: 5"]', "E1124"),
+    ]
+    found = failure("\n".join(lines))
+    assert found == "rank 1: KeyError: 5; rank 0: RuntimeError: rank 1 left"
+    # Of ranks that a signal ended, what torchrun says of them.
+    assert failure("x" * 5000 + "exitcode: -9\n").endswith("xxexitcode: -9")
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from itertools import count, takewhile
 from pathlib import Path
 
 from tidegate.cli import cluster as clusters
 from tidegate.cli.errors import CommandError, UsageError
-from tidegate.cli.job import end
+from tidegate.cli.job import end, failure, torchrun
 from tidegate.cli.output import Output
 from tidegate.cli.progress import Progress
 from tidegate.cli.quantities import seconds, size
@@ -82,12 +81,11 @@ def _measure(
 ) -> list[tuple[str, str, int, float]]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "rows.json"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        launcher += [f"--nproc-per-node={ranks}", "-m", "tidegate.cli.measure_ranks"]
+        arguments = [str(result), str(first), str(last), ",".join(choice)]
         forced = ",".join(f"{name}:{one}" for name, one in choice.items())
         # A session of its own: Ctrl-C reaches only the command, which then ends it in order.
         process = subprocess.Popen(
-            [*launcher, str(result), str(first), str(last), ",".join(choice)],
+            torchrun("tidegate.cli.measure_ranks", ranks, *arguments),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -101,7 +99,7 @@ def _measure(
         finally:
             end(process)
         if process.returncode != 0:
-            raise CommandError(f"{forced} could not be measured: " + errors.strip()[-2000:])
+            raise CommandError(f"{forced} could not be measured: " + failure(errors))
         measured = json.loads(result.read_text())
     return [(name, choice[name], size_class, time) for name, size_class, time in measured]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from tidegate.cli.benchmark.request import Request, Row, load_rows
 from tidegate.cli.errors import CommandError
-from tidegate.cli.job import end
+from tidegate.cli.job import end, failure, torchrun
 
 DEVICES, ROWS = "devices ", "rows "  # what the lines of rank 0 begin with
 
@@ -53,14 +52,12 @@ def lines_of_rank_0(
 ) -> Iterator[str]:
     """Runs `module` with the argument `request` on so many ranks, from `folder`.
 
-    CommandError, with what they said, if they fail.
+    CommandError, with their exceptions, if they fail.
     """
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launcher += [f"--nproc-per-node={ranks}", "-m", module]
     with tempfile.TemporaryFile("w+") as errors:
         # A session of its own: Ctrl-C reaches only the command, which then ends it in order.
         process = subprocess.Popen(
-            [*launcher, request],
+            torchrun(module, ranks, request),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -77,4 +74,4 @@ def lines_of_rank_0(
             process.stdout.close()
         if status != 0:
             errors.seek(0)
-            raise CommandError(f"{ranks} ranks failed: " + errors.read().strip()[-2000:])
+            raise CommandError(f"{ranks} ranks failed: " + failure(errors.read()))
