@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/json/parse_json.h"
+
 namespace tidegate {
 namespace {
 
@@ -22,7 +24,7 @@ std::string JsonView::path() const {
   if (parent_ == nullptr) return "$";
   const std::string above = parent_->path();
   if (parent_->json().is_array()) return above + "[" + std::to_string(index_) + "]";
-  return above + "." + std::string(key_.substr(0, 60));
+  return above + "." + EscapeBytes(key_.substr(0, 60));
 }
 
 Status JsonView::Bad(std::string_view what) const {
@@ -37,7 +39,7 @@ Status JsonView::CheckObject(std::initializer_list<std::string_view> known) cons
     std::string keys;
     for (const std::string_view name : known)
       keys += (keys.empty() ? "" : ", ") + std::string(name);
-    return Bad("unknown key \"" + key.substr(0, 60) + "\"; known are " + keys);
+    return Bad("unknown key \"" + EscapeBytes(key.substr(0, 60)) + "\"; known are " + keys);
   }
   return Status();
 }

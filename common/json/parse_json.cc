@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -130,6 +131,20 @@ class Builder : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
+std::string EscapeBytes(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c >= ' ' && c <= '~') {
+      escaped += c;
+      continue;
+    }
+    char code[5];
+    std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(c));
+    escaped += code;
+  }
+  return escaped;
+}
+
 Result<nlohmann::json> ParseJson(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.bytes)
     return Bad("the text has " + FormatBytes(text.size()) + "; at most " +
@@ -140,9 +155,10 @@ Result<nlohmann::json> ParseJson(std::string_view text, const JsonLimits& limits
   Builder builder;
   if (Json::sax_parse(text, &builder)) return std::move(builder.result());
   if (!builder.duplicate().empty() || builder.error().empty())
-    return Bad("an object has the key \"" + builder.duplicate().substr(0, 100) +
+    return Bad("an object has the key \"" + EscapeBytes(builder.duplicate().substr(0, 100)) +
                "\" twice; leave one out");
-  return Bad(Place(text, std::min(builder.error_offset(), text.size())) + ": " + builder.error());
+  return Bad(Place(text, std::min(builder.error_offset(), text.size())) + ": " +
+             EscapeBytes(builder.error()));
 }
 
 Result<std::string> ReadTextFile(const std::string& path, std::size_t most_bytes) {

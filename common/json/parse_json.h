@@ -21,6 +21,10 @@ struct JsonLimits {
 /// no double holds. Memory: about ten times the text.
 Result<nlohmann::json> ParseJson(std::string_view text, const JsonLimits& limits = {});
 
+/// For messages: `text` with \xff and the like for bytes that are no printable ASCII, so that what
+/// is no UTF-8, or cut within a character, can be shown.
+std::string EscapeBytes(std::string_view text);
+
 /// The contents of the regular file `path`. kInvalidArgument, naming it, if it is not there, is
 /// something else than a file or has more than `most_bytes`.
 Result<std::string> ReadTextFile(const std::string& path, std::size_t most_bytes);

@@ -145,3 +145,11 @@ def test_text_that_is_no_json_is_refused_with_its_line(capsys: Capture, tmp_path
 def test_picture_that_cannot_be_written_is_a_failure(capsys: Capture) -> None:
     told = complaint_of(capsys, 1, "topo", "--fake", "2x2", "--svg", "/nowhere/x.svg")
     assert "/nowhere/x.svg cannot be written: No such file or directory" in told
+def test_bytes_that_are_no_text_are_named_with_their_file(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    path.write_bytes(b"\xff\xfe")
+    complaint = complaint_of(capsys, 2, "topo", "--topo", path)
+    assert f"{path}: line 1, column 1: " in complaint
+    assert r"\xff" in complaint
+
+

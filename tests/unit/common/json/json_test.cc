@@ -9,6 +9,7 @@
 namespace tidegate {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -33,6 +34,16 @@ TEST(JsonTest, MalformedTextIsNamedByLineAndColumn) {
   EXPECT_THAT(ErrorOf("[NaN]"), StartsWith("line 1, column 2: "));
   EXPECT_THAT(ErrorOf("[\"\xff\"]"), HasSubstr("UTF-8"));
   EXPECT_THAT(ErrorOf("[1e999]"), StartsWith("line 1, column "));
+}
+
+TEST(JsonTest, BytesThatAreNoAsciiAreEscapedInMessages) {
+  EXPECT_THAT(ErrorOf("\xff\xfe"), AllOf(StartsWith("line 1, column 1: "), HasSubstr("\\xff")));
+  // The key is cut within a character.
+  const std::string key = std::string(99, 'a') + "\xc3\xa4";
+  EXPECT_THAT(ErrorOf("{\"" + key + "\": 1, \"" + key + "\": 2}"), HasSubstr("a\\xc3\" twice"));
+  const nlohmann::json json = ParseJson("{\"" + key.substr(40) + "\": 1}").value();
+  EXPECT_THAT(JsonView(json).CheckObject({"nodes"}).message(), HasSubstr("a\\xc3\"; known"));
+  EXPECT_THAT(JsonView(json).at(key.substr(40)).path(), HasSubstr("a\\xc3"));
 }
 
 TEST(JsonTest, AKeyMayNotStandTwice) {
