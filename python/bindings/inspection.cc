@@ -6,11 +6,25 @@
 
 #include <pybind11/stl.h>
 
+#include "collectives/planner/choices.h"
 #include "common/config.h"
+#include "common/json/parse_json.h"
 #include "common/machine/machine.h"
 
 namespace tidegate {
 namespace {
+
+/// Of the settings that are read further where they are used: what a group would say of the value.
+std::string ErrorWhenUsed(const SettingState& state) {
+  if (!state.status.ok() || !state.value) return state.status.message();
+  if (state.info.name == "TIDEGATE_ALGO")
+    return ParseAlgorithmChoices(*state.value).status().message();
+  if (state.info.name != "TIDEGATE_TOPO_FILE") return "";
+  const Result<std::string> text = ReadTextFile(*state.value, JsonLimits().bytes);
+  if (!text.ok()) return "TIDEGATE_TOPO_FILE: " + text.status().message();
+  const Result<nlohmann::json> json = ParseJson(text.value());
+  return json.ok() ? "" : "TIDEGATE_TOPO_FILE: " + *state.value + ": " + json.status().message();
+}
 
 py::list DescribeSettings() {
   py::list settings;
@@ -22,7 +36,7 @@ py::list DescribeSettings() {
     setting["default"] = state.info.default_value;
     setting["meaning"] = state.info.help;
     setting["value"] = state.value;
-    setting["error"] = state.status.message();
+    setting["error"] = ErrorWhenUsed(state);
     settings.append(setting);
   }
   return settings;

@@ -191,6 +191,25 @@ def test_settings_bad_value_and_unknown_name(monkeypatch: pytest.MonkeyPatch) ->
     assert "TIDEGATE_STAGE_BYTES=1 is not accepted" in finding.summary
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ALGO", "ag:foo", 'there is no algorithm "foo" for all_gather; there are direct'),
+        ("TOPO_FILE", "missing.json", "cannot read missing.json: No such file"),
+        ("TOPO_FILE", "binary.json", r"binary.json: line 1, column 1: "),
+    ],
+)
+def test_settings_that_are_read_when_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(f"TIDEGATE_{name}", value)
+    finding = examine("settings")
+    assert finding.status == "fail"
+    assert f"TIDEGATE_{name}: {words}" in finding.summary
+
+
 @pytest.mark.parametrize(("limit", "status"), [(10 << 20, "fail"), (500 << 20, "warn")])
 def test_memory_of_a_small_container(tmp_path: Path, limit: int, status: str) -> None:
     root = write_tree(
