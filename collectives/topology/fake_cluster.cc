@@ -53,7 +53,9 @@ Topology FakeCluster(int nodes, int per_node, const FakeClusterOptions& options)
 Result<Topology> MakeFakeCluster(std::span<const int> ranks_of_node,
                                  const FakeClusterOptions& options) {
   std::vector<double> rates = options.nic_bandwidths_Bps;
-  if (options.rails < 0) return Bad("a cluster of " + std::to_string(options.rails) + " rails");
+  if (options.rails < 0)
+    return Bad("a cluster of " + std::to_string(options.rails) +
+               " rails; give each node 0 or more");
   if (rates.empty())
     rates.assign(static_cast<std::size_t>(options.rails), options.nic_bandwidth_Bps);
   if (ranks_of_node.size() <= 1) rates.clear();

@@ -140,8 +140,9 @@ def test_picture_of_many_ranks_is_refused(capsys: Capture, tmp_path: Path) -> No
         (("all_gathr", "64M"), "no collective is called all_gathr; there are all_gather,"),
         (("all_gather", "1M", "--algo", "rong"), "is called rong; there are direct, column_ring"),
         (("all_gather", "1M", "--algo", "one_shot"), "is called one_shot; there are direct"),
-        (("all_gather", "1M", "--steps", "4"), "rank 4 is outside [0, 4)"),
-        (("broadcast", "1M", "--root", "9"), "root 9 is outside [0, 4)"),
+        (("all_gather", "1M", "--steps", "4"), "--steps 4: the ranks are 0 to 3"),
+        (("all_gather", "1M", "--steps", "9" * 11), "--steps 99999999999: the ranks are 0 to 3"),
+        (("broadcast", "1M", "--root", "9"), "--root 9: the ranks are 0 to 3"),
     ],
 )
 def test_bad_input_is_one_line(capsys: Capture, arguments: tuple[str, ...], complaint: str) -> None:

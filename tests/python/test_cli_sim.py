@@ -184,7 +184,8 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "complaint"),
     [
         ((), "say how many ranks: --ranks 64, --fake 8x8 or --topo FILE"),
-        (("--ranks", "0"), "--ranks 0: there must be at least 1"),
+        (("--ranks", "0"), "--ranks 0: there must be 1 to 131072"),
+        (("--ranks", "99999999999999"), "--ranks 99999999999999: there must be 1 to 131072"),
         (("--fake", "2x2", "--sizes", "1M,,2M"), '"" does not start with a number'),
         (("--fake", "2x2", "--sizes", "1Q"), '"1Q" has an unknown unit'),
         (("--fake", "2x2", "--coll", "all_gathr"), "no collective is called all_gathr"),
@@ -195,7 +196,7 @@ def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (("--fake", "2x2", "--chunk", "0"), "--chunk 0: at least 64 bytes, executor or best"),
         (("--fake", "2x2", "--chunk", "some"), '"some" does not start with a number'),
-        (("--fake", "2x2", "--coll", "broadcast", "--root", "4"), "root 4 is outside [0, 4)"),
+        (("--fake", "2x2", "--coll", "broadcast", "--root", "4"), "--root 4: the ranks are 0 to 3"),
         (("--topo", "/nowhere.json"), "cannot read /nowhere.json"),
     ],
 )

@@ -106,11 +106,15 @@ def test_picture_of_a_large_cluster_is_small(capsys: Capture, tmp_path: Path) ->
         (("--fake", "2y4"), "nodes x ranks of each, as in 2x4"),
         (("--fake", "0x4"), "describes no cluster"),
         (("--fake", "100000x100000"), "at most 131072 are supported"),
-        (("--fake", "2x4", "--rails", "-1"), "a cluster of -1 rails"),
-        (("--fake", "2x4", "--rails", "99999999999"), "is too large"),
+        *(
+            (("--fake", "2x4", "--rails", rails), f"--rails {rails}: there must be 1 to 1024")
+            for rails in ("0", "-1", "99999999999")
+        ),
+        (("--fake", "2x4", "--oversubscription", "0"), "--oversubscription 0: at least 1"),
+        (("--ranks", "99999999999999"), "--ranks 99999999999999: there must be 1 to 131072"),
         (("--fake", "2x4", "--ranks", "7"), "--ranks 7, but 2x4 has 8"),
         (("--fabric", "fat_tree"), "of a made-up cluster alone"),
-        (("--ranks", "0"), "0 ranks; there must be at least 1"),
+        (("--ranks", "0"), "--ranks 0: there must be 1 to 131072"),
     ],
 )
 def test_bad_input_is_one_line(capsys: Capture, arguments: tuple[str, ...], complaint: str) -> None:
@@ -142,9 +146,6 @@ def test_text_that_is_no_json_is_refused_with_its_line(capsys: Capture, tmp_path
     assert "line 4" in complaint_of(capsys, 2, "topo", "--file", path)
 
 
-def test_picture_that_cannot_be_written_is_a_failure(capsys: Capture) -> None:
-    told = complaint_of(capsys, 1, "topo", "--fake", "2x2", "--svg", "/nowhere/x.svg")
-    assert "/nowhere/x.svg cannot be written: No such file or directory" in told
 def test_bytes_that_are_no_text_are_named_with_their_file(capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
     path.write_bytes(b"\xff\xfe")
@@ -153,3 +154,6 @@ def test_bytes_that_are_no_text_are_named_with_their_file(capsys: Capture, tmp_p
     assert r"\xff" in complaint
 
 
+def test_picture_that_cannot_be_written_is_a_failure(capsys: Capture) -> None:
+    told = complaint_of(capsys, 1, "topo", "--fake", "2x2", "--svg", "/nowhere/x.svg")
+    assert "/nowhere/x.svg cannot be written: No such file or directory" in told

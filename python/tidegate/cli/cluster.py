@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,12 +13,16 @@ from tidegate.cli.errors import CommandError, UsageError
 if TYPE_CHECKING:
     from tidegate._shim_types import Cluster, Shim
 
+MOST_RANKS = 131072  # what a topology may have (collectives/topology/topology.h)
+_MOST_RAILS = 1024
 FABRICS = ("single_switch", "fat_tree", "rail_optimised", "rail_only")
 
 
-def add_arguments(parser: argparse.ArgumentParser, ranks: str) -> None:
+def add_arguments(
+    parser: argparse.ArgumentParser, ranks: str, title: str = "which machine (default: this one)"
+) -> None:
     """`ranks` says what --ranks means where neither a file nor --fake is given."""
-    machine = parser.add_argument_group("which machine (default: this one)")
+    machine = parser.add_argument_group(title)
     which = machine.add_mutually_exclusive_group()
     which.add_argument(
         "--topo", "--file", dest="topo", metavar="F", help="a description, see docs/topology.md"
@@ -45,10 +50,16 @@ def load(options: argparse.Namespace, nodes_of: int | None = None) -> Cluster:
     with --ranks ranks (one a usable processor). Errors: see :func:`one_line`.
     """
     shim = load_shim()
+    check_range("--ranks", options.ranks, 1, MOST_RANKS)
+    check_range("--rails", options.rails, 1, _MOST_RAILS)
+    if options.oversubscription is not None and not 1 <= options.oversubscription < math.inf:
+        raise UsageError(
+            f"--oversubscription {options.oversubscription:g}: at least 1, as 4 for 4:1"
+        )
     made_up = {
-        name: getattr(options, name)
+        name: value
         for name in ("fabric", "rails", "oversubscription", "round_robin")
-        if getattr(options, name)
+        if (value := getattr(options, name)) not in (None, False)
     }
     fake = options.fake
     if fake is None and options.topo is None and nodes_of is not None:
@@ -75,12 +86,21 @@ def in_nodes_of(size: int, ranks: int | None) -> str:
     """The words of --fake for `ranks` ranks, node after node full: "2x8", "8+8+3"."""
     if ranks is None:
         raise UsageError("say how many ranks: --ranks 64, --fake 8x8 or --topo FILE")
-    if ranks < 1:
-        raise UsageError(f"--ranks {ranks}: there must be at least 1")
     full, rest = divmod(ranks, size)
     if rest == 0:
         return f"{full}x{size}"
     return "+".join([str(size)] * full + [str(rest)])
+
+
+def check_range(option: str, value: int | None, least: int, most: int) -> None:
+    """UsageError for a value outside, before it meets a C++ int that does not hold it."""
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"{option} {value}: there must be {least} to {most}")
+
+
+def check_rank(option: str, value: int | None, cluster: Cluster) -> None:
+    if value is not None and not 0 <= value < cluster.ranks:
+        raise UsageError(f"{option} {value}: the ranks are 0 to {cluster.ranks - 1}")
 
 
 def describe(cluster: Cluster) -> str:
@@ -113,7 +133,5 @@ def one_line() -> Iterator[None]:
         yield
     except (ValueError, OverflowError) as error:
         raise UsageError(str(error)) from error
-    except TypeError as error:  # a number that no C++ int holds
-        raise UsageError("a number on the command line is too large") from error
     except RuntimeError as error:  # NotImplementedError, too
         raise CommandError(str(error)) from error

@@ -51,6 +51,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     with clusters.one_line():
         size_bytes: int = shim.parse_bytes(options.size)
     cluster = clusters.load(options)
+    clusters.check_rank("--steps", options.steps, cluster)
+    clusters.check_rank("--root", options.root, cluster)
     with clusters.one_line():
         plan, verified, program = _made(cluster, size_bytes, options)
         if options.steps is not None:

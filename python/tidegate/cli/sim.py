@@ -76,7 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plot", type=Path, metavar="F", help="also draw time over size (SVG)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    clusters.add_arguments(parser, ranks="so many ranks in nodes of 8")
+    clusters.add_arguments(
+        parser, ranks="so many ranks in nodes of 8", title="which machine (it must be said)"
+    )
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
@@ -85,6 +87,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         sizes: list[int] = [shim.parse_bytes(text) for text in options.sizes.split(",")]
         buffer: int = shim.parse_bytes(options.buffer)
     cluster = clusters.load(options, nodes_of=_NODE)
+    clusters.check_rank("--root", options.root, cluster)
     how = options.chunk or ("executor" if cluster.ranks <= _FEW_RANKS else "best")
     with clusters.one_line():
         chunk = 0 if how in ("executor", "best") else shim.parse_bytes(how)
