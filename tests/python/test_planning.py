@@ -13,6 +13,7 @@ import pytest
 from tidegate.cli.main import main
 
 from tests.conformance.cases import run_all
+from tests.python.cli_calls import complaint_of
 from tests.python.jobs import run_job
 from tests.python.test_cli_main import in_terminal
 
@@ -221,6 +222,24 @@ choice, most = measure._choice, int(sys.argv[1])
 measure._choice = lambda candidates, index: choice(candidates, index) if index < most else {}
 sys.exit(main(["measure", "--ranks", "2", "--least", "1000", "--most", "1000"]))
 """
+
+
+@pytest.mark.parametrize(
+    ("ranks", "topology", "complaint"),
+    [
+        ("0", "", "--ranks 0: there must be 2 to 64"),
+        ("2", "machine.json", "TIDEGATE_TOPO_FILE is set: what is measured is this machine"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: str,
+    topology: str,
+    complaint: str,
+) -> None:
+    monkeypatch.setenv("TIDEGATE_TOPO_FILE", topology)
+    assert complaint in complaint_of(capsys, 2, "measure", "--ranks", ranks)
 
 
 def test_groups_choose_by_what_was_measured(tmp_path: Path) -> None:

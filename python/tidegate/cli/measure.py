@@ -41,11 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     shim = clusters.load_shim()
-    if "TIDEGATE_TOPO_FILE" in os.environ:
+    if os.environ.get("TIDEGATE_TOPO_FILE"):
         raise UsageError("TIDEGATE_TOPO_FILE is set: what is measured is this machine; unset it")
-    ranks = options.ranks or min(64, shim.machine()["usable_cpus"])
-    if not 2 <= ranks <= 64:
-        raise UsageError(f"--ranks {ranks}: there must be 2 to 64")
+    usable: int = shim.machine()["usable_cpus"]
+    ranks = min(64, usable) if options.ranks is None else options.ranks
+    clusters.check_range("--ranks", ranks, 2, 64)
     with clusters.one_line():
         first, last = (
             shim.parse_bytes(text).bit_length() for text in (options.least, options.most)
