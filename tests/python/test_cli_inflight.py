@@ -91,7 +91,11 @@ def test_it_joins_a_job_of_torchrun() -> None:
     ("arguments", "complaint"),
     [
         (["all_gather", "--inflight", "1"], "--inflight 1: at least 2"),
-        (["all_gather", "--limit", "1M"], "--inflight None: at least 2"),
+        (["all_gather", "--limit", "1M"], "--limit 1M: goes with --inflight N"),
+        (["all_gather", "--inflight", "4", "--limit", "8K,0"], "--limit 0: at least 4K"),
+        (["all_gather", "--inflight", "4", "--rounds", "0"], "--rounds 0: at least 1"),
+        (["all_gather", "--inflight", "4", "-d", "int8"], "--datatype with --inflight"),
+        (["all_gather", "--inflight", "4", "--markdown"], "--markdown with --inflight"),
         (["all_reduce", "--inflight", "4"], "is about the all_gather of tidegate"),
         (["all_gather", "--inflight", "4", "--ranks", "2,4"], "one number of ranks"),
         (["all_gather", "--inflight", "4", "--limit", "much"], "much"),

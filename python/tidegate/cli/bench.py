@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.cli import cluster as clusters
 from tidegate.cli import svg
@@ -31,6 +31,9 @@ from tidegate.cli.errors import UsageError
 from tidegate.cli.output import Output
 from tidegate.cli.progress import Progress
 
+if TYPE_CHECKING:
+    from tidegate._shim_types import Shim
+
 SUMMARY = "time collectives beside other backends, as nccl-tests does"
 DESCRIPTION = (
     "Runs collectives of CPU tensors through torch.distributed and prints what nccl-tests prints,"
@@ -45,6 +48,10 @@ EPILOG = (
     f" {' '.join(TYPE_ALIASES)} all."
 )
 _MOST_RANKS = 64
+_LEAST_LIMIT = 4 << 10
+_NOT_OF_INFLIGHT = (
+    *("iters", "warmup_iters", "check", "datatype", "op", "root", "per_iter_timing", "markdown"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +105,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     shim = clusters.load_shim()
     rank_counts = _rank_counts(options.ranks, shim.machine()["usable_cpus"])
     if options.inflight is not None or options.limit is not None:
-        return _run_inflight(options, rank_counts, shim.parse_bytes)
+        return _run_inflight(options, rank_counts, shim)
     with clusters.one_line():
         request = _request(options, min(rank_counts), shim.parse_bytes)
     start, fingerprint = time.strftime(TIME_FORMAT), host.fingerprint()
@@ -133,22 +140,10 @@ def run(options: argparse.Namespace, output: Output) -> int:
     return 1 if wrong or not any(row.timings for row in rows if row.backend != MEMCPY) else 0
 
 
-def _run_inflight(options: argparse.Namespace, rank_counts: Sequence[int], parse: Any) -> int:
+def _run_inflight(options: argparse.Namespace, rank_counts: Sequence[int], shim: Shim) -> int:
     from tidegate.cli.benchmark import host
 
-    if options.inflight is None or options.inflight < 2:
-        raise UsageError(f"--inflight {options.inflight}: at least 2 all_gathers at once")
-    if options.collectives != ["all_gather"] or options.backends != "tidegate":
-        raise UsageError("--inflight is about the all_gather of tidegate: name no other")
-    if len(rank_counts) != 1:
-        raise UsageError(f"--inflight with --ranks {options.ranks}: one number of ranks")
-    with clusters.one_line():
-        question = inflight.Question(
-            options.inflight,
-            _sizes(options, parse),
-            [parse(text) for text in options.limit.split(",")] if options.limit else [],
-            options.rounds,
-        )
+    question = _question(options, rank_counts, shim)
     found = list(inflight.answers(question, rank_counts[0]))
     if not found:
         return 0  # Under torchrun, another rank than 0.
@@ -162,6 +157,38 @@ def _run_inflight(options: argparse.Namespace, rank_counts: Sequence[int], parse
     if options.plot is not None:
         svg.write(options.plot, inflight.plot(found, question, rank_counts[0]))
     return 0
+
+
+def _question(
+    options: argparse.Namespace, rank_counts: Sequence[int], shim: Shim
+) -> inflight.Question:
+    if options.inflight is None:
+        raise UsageError(f"--limit {options.limit}: goes with --inflight N, all_gathers at once")
+    if options.inflight < 2:
+        raise UsageError(f"--inflight {options.inflight}: at least 2 all_gathers at once")
+    if options.rounds < 1:
+        raise UsageError(f"--rounds {options.rounds}: at least 1")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for name in _NOT_OF_INFLIGHT:
+        if getattr(options, name) != parser.get_default(name):
+            raise UsageError(f"--{name} with --inflight: it has no such choice; leave it out")
+    if options.collectives != ["all_gather"] or options.backends != "tidegate":
+        raise UsageError("--inflight is about the all_gather of tidegate: name no other")
+    if len(rank_counts) != 1:
+        raise UsageError(f"--inflight with --ranks {options.ranks}: one number of ranks")
+    with clusters.one_line():
+        limits = [] if options.limit is None else options.limit.split(",")
+        question = inflight.Question(
+            options.inflight,
+            _sizes(options, shim.parse_bytes),
+            [shim.parse_bytes(text) for text in limits],
+            options.rounds,
+        )
+    for text, limit in zip(limits, question.limits, strict=True):
+        if limit < _LEAST_LIMIT:
+            raise UsageError(f"--limit {text}: at least 4K, as TIDEGATE_AG_MAX_BYTES")
+    return question
 
 
 def _measured(
