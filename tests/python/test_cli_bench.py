@@ -457,6 +457,15 @@ def test_of_ranks_that_fail_the_first_is_named_first() -> None:
     assert failure("x" * 5000 + "exitcode: -9\n").endswith("xxexitcode: -9")
 
 
+def test_settings_are_checked_before_ranks_are_started(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_ALGO", "ag:foo")
+    for more in ((), ("--inflight", "4")):
+        complaint = complaint_of(capsys, 2, "bench", "all_gather", "--ranks", "2", *more)
+        assert 'TIDEGATE_ALGO: there is no algorithm "foo"' in complaint
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

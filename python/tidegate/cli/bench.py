@@ -108,6 +108,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
         return _run_inflight(options, rank_counts, shim)
     with clusters.one_line():
         request = _request(options, min(rank_counts), shim.parse_bytes)
+    if "tidegate" in request.backends:
+        clusters.check_settings(shim)
     start, fingerprint = time.strftime(TIME_FORMAT), host.fingerprint()
     speaks = os.environ.get("RANK", "0") == "0"
     if speaks:
@@ -144,6 +146,7 @@ def _run_inflight(options: argparse.Namespace, rank_counts: Sequence[int], shim:
     from tidegate.cli.benchmark import host
 
     question = _question(options, rank_counts, shim)
+    clusters.check_settings(shim)
     found = list(inflight.answers(question, rank_counts[0]))
     if not found:
         return 0  # Under torchrun, another rank than 0.

@@ -125,6 +125,13 @@ def load_shim() -> Shim:
         raise CommandError(str(error)) from error
 
 
+def check_settings(shim: Shim) -> None:
+    """UsageError for settings that no group accepts, which every rank would say at length."""
+    errors = [row["error"] for row in shim.settings() if row["error"]]
+    if errors:
+        raise UsageError("; ".join(errors))
+
+
 @contextmanager
 def one_line() -> Iterator[None]:
     """Turns what the shim raises into the errors of a command: what was wrong with its input into
