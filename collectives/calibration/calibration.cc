@@ -5,6 +5,7 @@
 
 #include "collectives/calibration/cache_file.h"
 #include "collectives/calibration/data_paths_json.h"
+#include "collectives/calibration/timing.h"
 #include "common/json/json_view.h"
 #include "common/json/parse_json.h"
 #include "common/log.h"
@@ -56,8 +57,8 @@ Result<Calibration> ParseCalibration(std::string_view text, const std::string& k
     TIDEGATE_RETURN_IF_ERROR(root.Read(rate, value));
     if (!(value >= 1e6 && value <= 1e15)) return root.at(rate).Bad("is outside 1e6 to 1e15 byte/s");
   }
-  if (!(rates.signal_s > 0 && rates.signal_s <= 1))
-    return root.at("signal_s").Bad("is outside 0 to 1 s");
+  if (!(rates.signal_s > 0 && rates.signal_s <= kMostSignalSeconds))
+    return root.at("signal_s").Bad("is outside 0 to 50 us");
   return calibration;
 }
 

@@ -93,7 +93,7 @@ double CopyRate(int threads, const Clock& clock) {
 }
 
 /// Seconds from a store by one thread until another that waits for it goes on; 0 where there can be
-/// no other thread.
+/// no other thread, and where others have the processors.
 double SignalSeconds(const Clock& clock) {
   alignas(64) std::atomic<std::uint64_t> ping{0};
   alignas(64) std::atomic<std::uint64_t> pong{0};
@@ -116,7 +116,8 @@ double SignalSeconds(const Clock& clock) {
     seconds.push_back(SecondsSince(start, clock) / 2);
   }
   ping.store(kStop, std::memory_order_release);
-  return Least(seconds);
+  const double least = Least(seconds);
+  return least + kStepSeconds <= kMostSignalSeconds ? least : 0;
 }
 
 }  // namespace

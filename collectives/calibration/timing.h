@@ -19,6 +19,10 @@ inline constexpr std::uint64_t kShareOfMemory = 8;
 /// How long the first operation of a group may wait for all of it.
 inline constexpr Nanoseconds kMostCalibrationTime = std::chrono::seconds(2);
 
+/// A signal through memory that takes longer has waited for a time slice, which says nothing about
+/// the machine: sockets are a hundredth of that apart.
+inline constexpr double kMostSignalSeconds = 5e-5;
+
 // Where processors are shared a measurement may take many time slices: none begins after these, but
 // for the least that tells anything.
 inline constexpr Nanoseconds kCopyBudget = std::chrono::milliseconds(100);  ///< One core, and all.
