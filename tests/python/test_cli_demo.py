@@ -10,6 +10,7 @@ import pytest
 from tidegate.cli import demo
 
 from tests.python.cli import tidegate
+from tests.python.cli_calls import complaint_of
 from tests.python.tree import ROOT
 
 STATISTICS = {
@@ -43,6 +44,32 @@ def test_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     assert done.stderr.startswith("tidegate demo: ")
     assert "files that are not the demo's" in done.stderr
     assert (tmp_path / "thesis.txt").read_text() == "my only copy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--output", "file"), "/file: Not a directory; name a folder that can be made"),
+        (("--output", "/proc/demo"), "--output /proc/demo: No such file or directory; "),
+        (("--backend", "glue"), "--backend glue: torch knows none called so; there are "),
+        (("--backend", "cpu:glue,cuda:nccl"), "--backend cpu:glue,cuda:nccl: torch knows none"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert complaint in complaint_of(capsys, 2, "demo", *arguments)
+    assert (tmp_path / "file").exists()
+
+
+def test_backends_may_be_named_by_device() -> None:
+    demo.check_backend("cpu:gloo,cuda:tidegate")
 
 
 def test_the_script_is_the_example_and_knows_nothing_of_tidegate() -> None:

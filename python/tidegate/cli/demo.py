@@ -196,11 +196,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def prepare(output: Path) -> None:
     """Empties the output directory, but only one that an earlier demo made."""
     marker = output / ".demo"
-    if output.exists() and any(output.iterdir()) and not marker.exists():
-        raise DemoError(f"{output} holds files that are not the demo's; choose another --output")
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    marker.touch()
+    try:
+        if output.exists() and any(output.iterdir()) and not marker.exists():
+            raise DemoError(
+                f"{output} holds files that are not the demo's; choose another --output"
+            )
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
+        marker.touch()
+    except OSError as error:
+        raise UsageError(
+            f"--output {output}: {error.strerror}; name a folder that can be made"
+        ) from error
+
+
+def check_backend(text: str) -> None:
+    """UsageError for what torch has no backend for: "gloo", or "cpu:gloo,cuda:nccl"."""
+    import torch.distributed as dist  # here, so that --help needs no torch
+
+    known = ["tidegate", *(set(dist.Backend.backend_list) - {"tidegate", "undefined"})]
+    for part in text.lower().split(","):
+        if part.rpartition(":")[2] not in known:
+            names = ", ".join(sorted(known))
+            raise UsageError(f"--backend {text}: torch knows none called so; there are {names}")
 
 
 def train_checked(args: argparse.Namespace, output: Path, stats: Path) -> None:
@@ -299,6 +317,7 @@ def run(options: argparse.Namespace, _: Output) -> int:
     if options.steps < 1:
         raise UsageError("--steps must be at least 1")
     begin = time.monotonic()
+    check_backend(options.backend)
     output = options.output.resolve()
     stats = output / "stats.jsonl"
     prepare(output)
