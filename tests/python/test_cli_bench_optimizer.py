@@ -385,6 +385,7 @@ def test_tables_name_the_rounds_reference(tmp_path: Path) -> None:
         ("--ceiling no.so", "--ceiling no.so: no such file"),
         ("--rounds 1", "--rounds 1: at least 3"),
     ],
+        ("--size \u00b2M", "--size \u00b2M: parameters such as 64M"),
 )
 def test_bad_input_is_one_line(capsys: Capture, arguments: str, complaint: str) -> None:
     from tidegate.cli.main import main

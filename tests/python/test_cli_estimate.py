@@ -161,6 +161,9 @@ def test_ranks_of_a_node_default_to_eight(capsys: Capture) -> None:
         ("--params 7B --optimizer lion --states 8bit", "--states 8bit with --optimizer lion: "),
         ("--params 7B --dtype bf16 --master none --states 8bit", "auto, fp32 or split"),
         ("--params 7B --memory much", "--memory much: bytes such as 512G"),
+        (f"--params {'9' * 400}.5", "9.5: 1 to 1000T parameters"),
+        (f"--params 7B --memory {'9' * 400}.5", "9.5: at most 1048576T"),
+        (f"--params {'9' * 5000}", "9: a number such as 7B"),
     ],
 )
 def test_bad_input_is_one_line(capsys: Capture, arguments: str, complaint: str) -> None:

@@ -134,7 +134,7 @@ def _names(option: str, options: argparse.Namespace, legal: tuple[str, ...]) -> 
 def _count(text: str) -> int:
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
-    if not number.isdigit():
+    if not (number.isascii() and number.isdecimal()):
         raise UsageError(f"--size {text}: parameters such as 64M, 512K or 1000000")
     count = int(number) * units.get(unit, 1)
     if not _LEAST_SIZE <= count <= _MOST_SIZE:

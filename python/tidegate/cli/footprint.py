@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tidegate.cli.errors import UsageError
 
@@ -38,6 +39,8 @@ _LARGE_BLOCK, _LARGE_ARENA = 1 << 20, 512 << 20
 _DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MOST_PARAMETERS = 10**15
+_MOST_MEMORY = 1 << 60
+_MOST_DIGITS = 1000  # Python reads few more
 
 
 @dataclass(frozen=True)
@@ -211,18 +214,20 @@ def parameters(text: str) -> int:
 def memory(text: str) -> int:
     """Reads "512G", "1.5TiB" or "4096": powers of 1024."""
     stripped = re.sub(r"(?i)i?b$", "", text)
-    return _scaled("--memory", stripped, _BINARY, "bytes such as 512G, 1.5T or 4096", text)
+    count = _scaled("--memory", stripped, _BINARY, "bytes such as 512G, 1.5T or 4096", text)
+    if count > _MOST_MEMORY:
+        raise UsageError(f"--memory {text}: at most {_MOST_MEMORY >> 40}T")
+    return count
 
 
 def _scaled(
     option: str, text: str, units: dict[str, int], legal: str, shown: str | None = None
 ) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+) ?([a-zA-Z]?)", text)
-    if found is None or found[2].upper() not in units:
+    if found is None or found[2].upper() not in units or len(text) > _MOST_DIGITS:
         raise UsageError(f"{option} {text if shown is None else shown}: {legal}")
-    # Integers are exact, however large.
-    factor = units[found[2].upper()]
-    return int(found[1]) * factor if found[1].isdigit() else round(float(found[1]) * factor)
+    # Exact, however large.
+    return round(Fraction(found[1]) * units[found[2].upper()])
 
 
 def _share(elements: int, ranks: int) -> int:
