@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from shutil import which
 
 import pytest
 import torch
+from tidegate.cli import bench_optimizer
 from tidegate.cli.optimizer_benchmark import agreement, aims, contenders, launch, table
 from tidegate.cli.optimizer_benchmark.contenders import Contender
 from tidegate.cli.optimizer_benchmark.request import (
@@ -287,8 +289,15 @@ def test_contenders_of_the_scenarios() -> None:
     twins = ["torch exact norm", "torch unclipped", "tidegate unclipped", "tidegate fused"]
     assert contenders.names(request("clip", rivals=[])) == ["torch", "tidegate", *twins]
     assert contenders.names(request("mixed"))[-1] == "tidegate fp32"
-    assert contenders.dtype_of(request("mixed")) == torch.bfloat16
-    assert contenders.dtype_of(request("mixed", dtype="fp16")) == torch.float16
+
+
+def test_mixed_has_16_bits_of_its_own() -> None:
+    parser = argparse.ArgumentParser()
+    bench_optimizer.add_arguments(parser)
+    asked = parser.parse_args(["--scenario", "one,mixed", "--size", "64K", "--threads", "1"])
+    assert [one.dtype for one in bench_optimizer._requests(asked)] == ["fp32", "bf16"]
+    asked.dtype = "fp16"
+    assert [one.dtype for one in bench_optimizer._requests(asked)] == ["fp16", "fp16"]
 
 
 def test_an_exact_norm_is_that_of_torch_where_torch_is_exact() -> None:
@@ -376,16 +385,19 @@ def test_tables_name_the_rounds_reference(tmp_path: Path) -> None:
         ("--vs jax", "--vs jax: none of torch, torch-foreach, deepspeed"),
         ("--size 64X", "--size 64X: parameters such as 64M"),
         ("--size 1K", "--size 1K: 64K to 64G parameters"),
+        ("--size \u00b2M", "--size \u00b2M: parameters such as 64M"),
         ("--dtype fp8", "--dtype fp8: none of fp32, bf16, fp16"),
         ("--optimizer lamb", "--optimizer lamb: none of adamw, adam, sgd, adagrad"),
         ("--master both", "--master both: none of auto, none, fp32, split"),
         ("--states int4", "--states int4: none of fp32, bf16, 8bit"),
+        ("--optimizer sgd --states 8bit", "--states 8bit with --optimizer sgd: "),
+        ("--dtype fp32 --master split", "--master split with --dtype fp32: "),
+        ("--scenario mixed --dtype fp32", "--dtype fp32 with --scenario mixed: "),
         ("--threads 0", "--threads 0: 1 to"),
         ("--threads two", "--threads two: numbers such as 1,2"),
         ("--ceiling no.so", "--ceiling no.so: no such file"),
         ("--rounds 1", "--rounds 1: at least 3"),
     ],
-        ("--size \u00b2M", "--size \u00b2M: parameters such as 64M"),
 )
 def test_bad_input_is_one_line(capsys: Capture, arguments: str, complaint: str) -> None:
     from tidegate.cli.main import main

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.cli.errors import CommandError, UsageError
-from tidegate.cli.footprint import ELEMENT_BYTES, MASTERS, STATES
+from tidegate.cli.footprint import ELEMENT_BYTES, MASTERS, STATES, layout_of
 from tidegate.cli.optimizer_benchmark import aims, table
 from tidegate.cli.optimizer_benchmark.launch import answer, last_level_cache, processors
 from tidegate.cli.optimizer_benchmark.request import (
@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", default="64M", metavar="N", help="parameters: 64M, in powers of 1024 (64M)"
     )
     parser.add_argument(
-        "--dtype", default="fp32", metavar="T", help="of parameters and gradients: fp32, bf16, fp16"
+        "--dtype",
+        metavar="T",
+        help="of parameters and gradients: fp32, bf16, fp16 (fp32; mixed bf16)",
     )
     parser.add_argument(
         "--vs", default="torch", metavar="R,..", help=f"rivals: {','.join(RIVALS)} (torch)"
@@ -104,7 +106,7 @@ def _requests(options: argparse.Namespace) -> Iterator[Request]:
         *(("dtype", tuple(ELEMENT_BYTES)), ("optimizer", OPTIMIZERS)),
         *(("master", MASTERS), ("states", STATES)),
     ):
-        if getattr(options, name) not in legal:
+        if getattr(options, name) not in (None, *legal):
             raise UsageError(f"--{name} {getattr(options, name)}: none of {', '.join(legal)}")
     if options.ceiling is not None and not options.ceiling.is_file():
         raise UsageError(f"--ceiling {options.ceiling}: no such file; make bench-offload builds it")
@@ -113,14 +115,24 @@ def _requests(options: argparse.Namespace) -> Iterator[Request]:
     count = _count(options.size)
     usable = processors(os.sched_getaffinity(0))
     for scenario in scenarios:
+        dtype = _dtype(scenario, options.dtype)
+        layout_of(options.optimizer, dtype, options.master, options.states)
         _check_room(scenario, count, len(rivals))
         for threads in _threads(options.threads, len(usable)):
             yield Request(
-                *(scenario, threads, count, options.dtype, options.optimizer),
+                *(scenario, threads, count, dtype, options.optimizer),
                 *(options.master, options.states, list(rivals), options.rounds),
                 usable[:threads],
                 str(options.ceiling.resolve()) if options.ceiling else "",
             )
+
+
+def _dtype(scenario: str, asked: str | None) -> str:
+    if not SCENARIOS[scenario].mixed:
+        return asked or "fp32"
+    if asked == "fp32":
+        raise UsageError(f"--dtype fp32 with --scenario {scenario}: that has 16 bits; bf16, fp16")
+    return asked or "bf16"
 
 
 def _names(option: str, options: argparse.Namespace, legal: tuple[str, ...]) -> tuple[str, ...]:

@@ -86,8 +86,6 @@ def names(request: Request) -> list[str]:
 
 
 def dtype_of(request: Request) -> torch.dtype:
-    if SCENARIOS[request.scenario].mixed and request.dtype == "fp32":
-        return torch.bfloat16
     return _TYPES[request.dtype]
 
 

@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Scenario:
-    """`mixed`: 16-bit gradients and parameters in any case. `clip`: the norm is clipped."""
+    """`mixed`: gradients and parameters have 16 bits. `clip`: the norm is clipped."""
 
     meaning: str
     clip: bool = False
