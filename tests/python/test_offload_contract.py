@@ -160,6 +160,15 @@ def test_a_limit_of_the_norm_is_checked_whenever_it_is_set(value: float) -> None
     optimizer.max_grad_norm = None
 
 
+@pytest.mark.parametrize("seed", [-1, 1 << 64])
+def test_a_seed_is_checked_before_there_are_steps(seed: int) -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    with pytest.raises(ValueError, match=rf"seed must be 0 to 2\*\*64 - 1; got {seed}"):
+        offload.AdamW([parameter], seed=seed)
+    parameter.grad = torch.ones(3)
+    offload.AdamW([parameter], seed=(1 << 64) - 1).step()
+
+
 @pytest.mark.parametrize("limit", [1.0, float("inf")])
 def test_the_norm_is_that_of_the_last_step(limit: float) -> None:
     parameter = torch.nn.Parameter(torch.ones(4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,8 @@ class Offloaded(Stateful):
         """Begin to step what torch's constructor has made."""
         for group in self.param_groups:
             _check_group(group)
+        if not 0 <= operator.index(seed) < 1 << 64:
+            raise ValueError(f"seed must be 0 to 2**64 - 1; got {seed}")
         self._layout = layout
         self.max_grad_norm = max_grad_norm
         self.grad_norm = None
