@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tidegate import _backend
 from tidegate.cli import progress
+from tidegate.cli.main import main
 from tidegate.cli.simulation import Chunking, Measurement, simulate
 
 from tests.python.cli_calls import MACHINES, complaint_of, json_of, output_of, shapes, titles
@@ -135,14 +136,18 @@ def test_ranks_fill_nodes_of_eight(capsys: Capture) -> None:
 
 
 def test_buffer_bounds_the_chunks(capsys: Capture) -> None:
-    arguments = ("--fake", "4x4", "--algo", "column_ring", "--sizes", "1G", "--chunk", "best")
-    (wide,) = rows_of(capsys, *arguments)
-    (narrow,) = rows_of(capsys, *arguments, "--buffer", "4M")
-    assert narrow["peak_stage_bytes"] <= 4 * MIB < wide["peak_stage_bytes"]
-    (none,) = rows_of(capsys, *arguments, "--buffer", "4K")
-    assert none["error"] == "64 chunks need more than the 4 KiB of --buffer"
-    shown = output_of(capsys, "sim", *arguments, "--buffer", "4K")
-    assert "column_ring of 1 GiB: 64 chunks need more" in shown
+    arguments = ("--fake", "4x4", "--algo", "column_ring", "--chunk", "best", "--sizes")
+    (wide,) = rows_of(capsys, *arguments, "64K")
+    (narrow,) = rows_of(capsys, *arguments, "64K", "--buffer", "4K")
+    assert 0 < narrow["peak_stage_bytes"] <= 4096 < wide["peak_stage_bytes"]
+    some = output_of(capsys, "sim", *arguments, "64K,1G", "--buffer", "4K")
+    assert "column_ring of 1 GiB: 64 chunks need more than the 4 KiB of --buffer" in some
+
+
+def test_nothing_that_was_simulated_is_a_failure(capsys: Capture) -> None:
+    arguments = ("--algo", "column_ring", "--chunk", "best", "--sizes", "1G", "--buffer", "4K")
+    assert main(["sim", "--fake", "4x4", *arguments]) == 1
+    assert "64 chunks need more than the 4 KiB" in capsys.readouterr().out
 
 
 def test_described_machines_are_simulated(capsys: Capture) -> None:

@@ -103,7 +103,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         _show(rows, output)
     if options.plot is not None:
         svg.write(options.plot, _plot(cluster, rows))
-    return 0
+    return 1 if all(row.error for row in rows) else 0
 
 
 def _cells(
