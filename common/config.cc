@@ -297,12 +297,10 @@ const std::vector<Setting>& Table() {
       Name("TIDEGATE_NODE_ID", &Config::node_id, 64,
            "Name of this rank's node: ranks with other names are on other nodes, even on one "
            "machine."),
-      Switch(
-          "TIDEGATE_CALIBRATE", &Config::calibrate,
-          "Whether the planner's prices, the length of chunks and the kind of stores come from "
-          "what "
-          "is measured on this machine (0.3 s, once a machine) or, with 0, from declared values. "
-          "Never changes a bit of a result."),
+      Switch("TIDEGATE_CALIBRATE", &Config::calibrate,
+             "Whether the planner's prices, the length of chunks and the kind of stores come from "
+             "what is measured on this machine (half a second, once a machine) or, with 0, from "
+             "declared values. Never changes a bit of a result."),
       Path("TIDEGATE_CACHE_DIR", &Config::cache_dir,
            "Folder in which measured rates are kept. By default tidegate in $XDG_CACHE_HOME, else "
            "in ~/.cache."),
@@ -405,7 +403,10 @@ std::vector<UnknownSetting> UnknownSettings(std::span<const std::string> names) 
   std::vector<UnknownSetting> unknown;
   for (const std::string& name : names) {
     if (!name.starts_with(kPrefix) || name.starts_with(kTestPrefix)) continue;
-    const auto distance = [&](const Setting& setting) { return EditDistance(name, setting.name); };
+    // What begins with it is what it was cut from.
+    const auto distance = [&](const Setting& setting) {
+      return std::pair(!setting.name.starts_with(name), EditDistance(name, setting.name));
+    };
     const Setting& nearest = *std::ranges::min_element(Table(), {}, distance);
     if (nearest.name != name) unknown.push_back({name, nearest.name});
   }

@@ -185,6 +185,7 @@ TEST(ConfigTest, UnknownNameWarnsWithNearestSetting) {
   EXPECT_THAT(Warnings({"TIDEGATE_STREM_BYTES"}), HasSubstr("TIDEGATE_STREAM_BYTES\n"));
   EXPECT_THAT(Warnings({"TIDEGATE_DEBUGG"}), HasSubstr("TIDEGATE_DEBUG\n"));
   EXPECT_THAT(Warnings({"TIDEGATE_SHUTDOWN_TIME"}), HasSubstr("TIDEGATE_SHUTDOWN_TIMEOUT\n"));
+  EXPECT_THAT(Warnings({"TIDEGATE_STAGE"}), HasSubstr("TIDEGATE_STAGE_BYTES\n"));
 }
 
 TEST(ConfigTest, KnownAndForeignNamesDoNotWarn) {
