@@ -222,9 +222,10 @@ Status CallBuilder::AddReduceScatterSingle(const at::Tensor& output, const at::T
 }
 
 Status CallBuilder::AddAllReduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-  TIDEGATE_RETURN_IF_ERROR(CheckTensor(tensor, "tensor"));
+  TIDEGATE_RETURN_IF_ERROR(CheckDense(tensor, "tensor"));
   CollectiveRequest request;
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kAllReduce, tensor, request));
+  request.order = OrderOf(tensor);
   TIDEGATE_RETURN_IF_ERROR(SetReduction(op, tensor, request));
   request.outputs = {Write(tensor)};
   request.inputs = request.outputs;
@@ -232,10 +233,11 @@ Status CallBuilder::AddAllReduce(const at::Tensor& tensor, const c10d::ReduceOp&
 }
 
 Status CallBuilder::AddBroadcast(const at::Tensor& tensor, std::int64_t root) {
-  TIDEGATE_RETURN_IF_ERROR(CheckTensor(tensor, "tensor"));
+  TIDEGATE_RETURN_IF_ERROR(CheckDense(tensor, "tensor"));
   TIDEGATE_RETURN_IF_ERROR(CheckRank(root, ranks_, "root"));
   CollectiveRequest request;
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kBroadcast, tensor, request));
+  request.order = OrderOf(tensor);
   request.root = static_cast<int>(root);
   request.outputs = {Write(tensor)};
   if (root == rank_) request.inputs = request.outputs;
@@ -244,10 +246,11 @@ Status CallBuilder::AddBroadcast(const at::Tensor& tensor, std::int64_t root) {
 
 Status CallBuilder::AddReduce(const at::Tensor& tensor, const c10d::ReduceOp& op,
                               std::int64_t root) {
-  TIDEGATE_RETURN_IF_ERROR(CheckTensor(tensor, "tensor"));
+  TIDEGATE_RETURN_IF_ERROR(CheckDense(tensor, "tensor"));
   TIDEGATE_RETURN_IF_ERROR(CheckRank(root, ranks_, "root"));
   CollectiveRequest request;
   TIDEGATE_RETURN_IF_ERROR(Begin(Collective::kReduce, tensor, request));
+  request.order = OrderOf(tensor);
   TIDEGATE_RETURN_IF_ERROR(SetReduction(op, tensor, request));
   request.root = static_cast<int>(root);
   request.inputs = {Write(tensor)};

@@ -1,6 +1,9 @@
 #include "backend/validate.h"
 
+#include <cstdint>
 #include <string>
+
+#include "common/hash.h"
 
 namespace tidegate {
 namespace {
@@ -23,9 +26,14 @@ Status CheckMemory(const at::Tensor& tensor, std::string_view what) {
   return Status();
 }
 
+Status NotContiguous(const at::Tensor& tensor, std::string_view what) {
+  return Invalid(what, " is not contiguous: shape ", tensor.sizes(), ", strides ", tensor.strides(),
+                 "; pass tensor.contiguous()");
+}
+
 }  // namespace
 
-Status CheckTensor(const at::Tensor& tensor, std::string_view what) {
+Status CheckDense(const at::Tensor& tensor, std::string_view what) {
   if (!tensor.defined()) return Invalid(what, " is no tensor (None or undefined)");
   if (tensor.layout() != at::kStrided) {
     return Invalid(what, " has layout ", tensor.layout(), "; pass a dense tensor (to_dense())");
@@ -38,10 +46,8 @@ Status CheckTensor(const at::Tensor& tensor, std::string_view what) {
     return Invalid("the group serves cpu tensors in this build; got ", what, " on ",
                    tensor.device());
   }
-  if (!tensor.is_contiguous()) {
-    return Invalid(what, " is not contiguous: shape ", tensor.sizes(), ", strides ",
-                   tensor.strides(), "; pass tensor.contiguous()");
-  }
+  if (!tensor.is_contiguous() && !tensor.is_non_overlapping_and_dense())
+    return NotContiguous(tensor, what);
   if (tensor.is_conj() || tensor.is_neg()) {
     return Invalid(what,
                    " is a lazy conjugate or negative; pass tensor.resolve_conj() or"
@@ -49,6 +55,22 @@ Status CheckTensor(const at::Tensor& tensor, std::string_view what) {
   }
   if (!tensor.has_storage()) return Invalid(what, " has no memory (a fake or wrapper tensor)");
   return CheckMemory(tensor, what);
+}
+
+Status CheckTensor(const at::Tensor& tensor, std::string_view what) {
+  TIDEGATE_RETURN_IF_ERROR(CheckDense(tensor, what));
+  return tensor.is_contiguous() ? Status() : NotContiguous(tensor, what);
+}
+
+std::uint64_t OrderOf(const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) return 0;
+  std::uint64_t hash = kHashSeed;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) == 1) continue;  // Its stride can be any number.
+    hash = MixHash(hash, static_cast<std::uint64_t>(tensor.size(i)));
+    hash = MixHash(hash, static_cast<std::uint64_t>(tensor.stride(i)));
+  }
+  return hash;
 }
 
 Status CheckAlike(const at::Tensor& tensor, const at::Tensor& first, std::string_view what) {

@@ -27,6 +27,10 @@ Status Invalid(const Parts&... parts) {
 
 /// Defined, on a device that this build serves, strided, contiguous, with memory for all elements.
 Status CheckTensor(const at::Tensor& tensor, std::string_view what);
+/// CheckTensor, but contiguous in any order of its dimensions: channels_last, transposed.
+Status CheckDense(const at::Tensor& tensor, std::string_view what);
+/// Names that order, for ranks to compare; 0: row by row.
+std::uint64_t OrderOf(const at::Tensor& tensor);
 /// CheckTensor, and the dtype of `first`.
 Status CheckAlike(const at::Tensor& tensor, const at::Tensor& first, std::string_view what);
 /// CheckAlike of each; `what` is the name of the list.

@@ -218,7 +218,7 @@ bool HaveSameShape(const CollectiveRequest& a, const CollectiveRequest& b) {
   return a.collective == b.collective && a.dtype == b.dtype && a.reduce_op == b.reduce_op &&
          std::bit_cast<std::uint64_t>(a.factor) == std::bit_cast<std::uint64_t>(b.factor) &&
          a.root == b.root && a.copy_inputs == b.copy_inputs && a.even == b.even &&
-         a.input_memory == b.input_memory && AreAsLong(a.inputs, b.inputs) &&
+         a.order == b.order && a.input_memory == b.input_memory && AreAsLong(a.inputs, b.inputs) &&
          AreAsLong(a.outputs, b.outputs);
 }
 
@@ -265,6 +265,7 @@ CallTraits TraitsOf(const CollectiveRequest& request, const Schedule& schedule,
       // Ranks differ legally; each pair is compared instead.
       break;
     default:
+      fingerprint.layout = request.order;
       fingerprint.elements = std::max(LongestBytes(request.inputs), LongestBytes(request.outputs)) /
                              call.element_bytes;
       break;

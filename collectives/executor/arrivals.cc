@@ -107,14 +107,15 @@ Status Execution::DifferentCalls(int peer, const Fingerprint& theirs,
                       (has_splits ? "give splits on all ranks or on none, and " : "") +
                       "set TIDEGATE_ALGO equal on all ranks");
   }
-  return Status(StatusCode::kMismatch,
-                "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +
-                    Describe(theirs) + ", rank " + std::to_string(rank_) + " called " +
-                    Describe(ours) +
-                    (theirs.collective == ours.collective && theirs.layout != ours.layout &&
-                             theirs.elements == ours.elements
-                         ? "; the sizes of their parts differ, or what they are coalesced with"
-                         : ""));
+  return Status(
+      StatusCode::kMismatch,
+      "ranks made different calls: " + transport_.DescribePeer(peer) + " called " +
+          Describe(theirs) + ", rank " + std::to_string(rank_) + " called " + Describe(ours) +
+          (theirs.collective == ours.collective && theirs.layout != ours.layout &&
+                   theirs.elements == ours.elements
+               ? "; the sizes of their parts differ, the strides of their tensors, or what "
+                 "they are coalesced with"
+               : ""));
 }
 
 bool Execution::FindDisagreement(Disagreement* found) const {

@@ -53,6 +53,9 @@ struct CollectiveRequest {
   /// all_to_all: the way it was called says that all blocks of all ranks are equally long, as
   /// c10d's all_to_all_single does without splits. Ranks that say so of one call must all do.
   bool even = false;
+  /// all_reduce, broadcast and reduce: names the order in which the tensor's elements lie in
+  /// memory, where that is not row by row. Ranks must agree on it.
+  std::uint64_t order = 0;
   InputMemory input_memory = InputMemory::kAny;
   Blocks inputs = {};
   Blocks outputs = {};

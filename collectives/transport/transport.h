@@ -37,8 +37,9 @@ struct Fingerprint {
   std::uint64_t sequence = 0;  ///< Group-wide number of the call, from 1.
   std::uint64_t elements =
       0;  ///< Of the whole collective, as c10d counts them; 0 where ranks may differ.
-  std::uint64_t layout = 0;  ///< Hash of the block sizes that all ranks must agree on.
-  double factor = 1.0;       ///< PREMUL_SUM factor of this rank; ranks may differ.
+  /// Hash of what else all ranks must agree on: block sizes, or a tensor's order in memory.
+  std::uint64_t layout = 0;
+  double factor = 1.0;  ///< PREMUL_SUM factor of this rank; ranks may differ.
   /// Where this rank's inputs begin, one behind the other: an offset into its region or an address
   /// in its process; of kStage nothing.
   std::uint64_t inputs_at = 0;

@@ -126,8 +126,8 @@ MISTAKES: dict[str, Mistake] = {
     "all_reduce_strided": Mistake(
         "all_reduce", lambda n: _all_reduce(_strided(COUNT), dist.ReduceOp.SUM)
     ),
-    "all_reduce_transposed": Mistake(
-        "all_reduce", lambda n: _all_reduce(torch.ones(3, 4).t(), dist.ReduceOp.SUM)
+    "all_gather_transposed_input": Mistake(
+        "all_gather", lambda n: _gather(_ones(n * 12), torch.ones(3, 4).t())
     ),
     "all_reduce_product_sparse": Mistake(
         "all_reduce",
