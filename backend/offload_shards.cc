@@ -271,6 +271,12 @@ void OffloadShards::CheckAlive(int rank) const {
              "until the states are read (a barrier of the group after state_dict())"));
 }
 
+std::vector<std::int64_t> OffloadShards::StridesOf(std::int64_t row) const {
+  const Row& known = rows_.at(static_cast<std::size_t>(row));
+  if (known.record == nullptr) return {};
+  return known.record->parameter().strides().vec();
+}
+
 void OffloadShards::Gather(std::int64_t row, OffloadParameter& whole) const {
   if (cards_.empty()) CheckOffload(Lost("the ranks have not stepped yet"));
   const Row& known = rows_.at(static_cast<std::size_t>(row));

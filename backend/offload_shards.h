@@ -62,7 +62,11 @@ class OffloadShards {
   /// Copies what the peers have stepped into the parameters.
   void Fetch(const OffloadStep& step);
 
-  /// Copies the states and the master of all parts to `whole`, a record without a part.
+  /// Those of the parameter when what the table says of `row` was made, by which its elements are
+  /// shared out; empty where it says nothing yet.
+  std::vector<std::int64_t> StridesOf(std::int64_t row) const;
+  /// Copies the states and the master of all parts to `whole`, a record without a part of a tensor
+  /// of these strides.
   /// RuntimeError if a peer has none, or has dropped its optimizer.
   void Gather(std::int64_t row, OffloadParameter& whole) const;
 

@@ -97,6 +97,10 @@ void BindParameter(py::module_& module) {
       .def_property_readonly("step",
                              [](const OffloadParameter& self) { return OrNone(self.step()); })
       .def_property_readonly("plain_states", &OffloadParameter::plain_states)
+      .def_property_readonly(
+          "parameter_strides",
+          [](const OffloadParameter& self) { return self.parameter().strides().vec(); },
+          "When it was made, of the whole parameter.")
       .def_property_readonly("has_its_memory", &OffloadParameter::HasItsMemory)
       .def("serves", &OffloadParameter::Serves, py::arg("parameter"), py::arg("state_count") = 0)
       .def_readwrite("fresh", &OffloadParameter::fresh)
@@ -162,6 +166,7 @@ void BindShards(py::module_& module) {
       .def("put_sums", &OffloadShards::PutSums, py::arg("step"), py::arg("turn"))
       .def("total_sums", &OffloadShards::TotalSums, py::arg("step"), py::arg("turn"))
       .def("fetch", &OffloadShards::Fetch, py::arg("step"))
+      .def("strides_of", &OffloadShards::StridesOf, py::arg("row"))
       .def("gather", &OffloadShards::Gather, py::arg("row"), py::arg("whole"))
       .def_static("keep_all", &OffloadShards::KeepAll);
 }

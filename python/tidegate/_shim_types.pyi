@@ -94,6 +94,11 @@ class OffloadParameter:
     @property
     def master(self) -> typing.Any: ...
     @property
+    def parameter_strides(self) -> list[int]:
+        """
+        When it was made, of the whole parameter.
+        """
+    @property
     def plain_states(self) -> bool: ...
     @property
     def scales(self) -> list[torch.Tensor]: ...
@@ -228,6 +233,7 @@ class OffloadShards:
             collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
         ],
     ) -> None: ...
+    def strides_of(self, row: typing.SupportsInt | typing.SupportsIndex) -> list[int]: ...
     def total_sums(
         self, step: OffloadStep, turn: typing.SupportsInt | typing.SupportsIndex
     ) -> torch.Tensor: ...

@@ -33,6 +33,12 @@ def test_one_rank_saves_the_states_of_all_and_each_loads_its_part(pools: PoolKee
     pools.get(2).run(sharded_steps.save_and_load)
 
 
+def test_elements_may_change_their_order_in_memory(pools: PoolKeeper) -> None:
+    pool = pools.get(2)
+    pool.run(sharded_steps.orders_that_change)
+    pool.run(sharded_steps.orders_that_differ)
+
+
 def test_what_one_rank_refuses_no_rank_does(pools: PoolKeeper) -> None:
     pool = pools.get(2)
     pool.run(sharded_steps.refused_steps)

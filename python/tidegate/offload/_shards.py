@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +48,8 @@ class Shards:
         self._rows: dict[torch.Tensor, int] = {}
         self._cuts: list[list[int]] = []
         self._plan = ""
+        self._orders: dict[int, tuple[int, ...]] = {}
+        self._orders_digest = ""
         self._turn = 0
         self._broken: str | None = None
 
@@ -89,6 +91,10 @@ class Shards:
     ) -> ParameterState:
         """As :func:`make_state`, of this rank's part; ``saved`` may be of it or of the whole."""
         begin, end = self.part_of(parameter)
+        if self._is_of_another_order(parameter, names, saved):
+            # Another order shares out other elements: some of them lie with the other ranks.
+            assert isinstance(saved, ParameterState)
+            saved = self.whole_state(parameter, layout, saved)
         part = parameter.detach().as_strided(
             (end - begin,), (1,), parameter.storage_offset() + begin
         )
@@ -103,10 +109,39 @@ class Shards:
 
         def make_record(master: str, states: int) -> OffloadParameter:
             return self._native.make_record(
-                self._rows[parameter], parameter, master, layout.states, states, names.counts_steps
+                row, parameter, master, layout.states, states, names.counts_steps
             )
 
+        row, order = self._rows[parameter], _order_of(parameter, parameter.stride())
+        if self._orders.get(row) != order:
+            self._orders[row] = order
+            self._orders_digest = _digest_of(sorted(self._orders.items())).hex()
         return make_state(part, names, count, layout, values, initial, make_record)
+
+    def _is_of_another_order(
+        self, parameter: torch.Tensor, names: StateNames, saved: Mapping[str, Any]
+    ) -> bool:
+        """Whether parts of ``saved`` are of the parameter when it lay otherwise in memory.
+
+        ValueError if they are and cannot be put in order.
+        """
+        record = saved.record if isinstance(saved, ParameterState) else None
+        row = self._rows[parameter]
+        before = record.parameter_strides if record else self._native.strides_of(row)
+        if not before or _order_of(parameter, before) == _order_of(parameter, parameter.stride()):
+            return False
+        values = [saved.get(name) for name in (*names.names, MASTER, REMAINDER)]
+        tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        if all(value.shape == parameter.shape for value in tensors):
+            return False
+        if record is None or not record.has_its_memory:
+            raise ValueError(
+                f"the strides of a parameter of shape {tuple(parameter.shape)} have changed from"
+                f" {tuple(before)} to {parameter.stride()} and, before a step, an entry of its"
+                " state was replaced by this rank's part of a tensor; give whole tensors, or make"
+                " a step in between"
+            )
+        return True
 
     def whole_state(
         self, parameter: torch.Tensor, layout: Layout, state: ParameterState
@@ -122,8 +157,10 @@ class Shards:
                 " until the next step"
             )
         names = state.names
+        # The parts are of what the parameter was when all ranks entered them.
+        then = _in_order(parameter.detach(), self._native.strides_of(self._rows[parameter]))
         record = self._make_whole(
-            parameter,
+            then,
             layout.master_of(parameter),
             layout.states,
             len(state.record.states),
@@ -133,7 +170,9 @@ class Shards:
         whole = ParameterState(entries_of(parameter, names, record), record, names)
         counted = {"step": state["step"]} if names.counts_steps else {}
         others = {key: value for key, value in state.items() if key not in names.known}
-        return {**counted, **plain(parameter, whole), **others}
+        values = plain(parameter, whole)
+        ordered = {name: _in_order(value, parameter.stride()) for name, value in values.items()}
+        return {**counted, **ordered, **others}
 
     # What the ranks do together.
 
@@ -238,7 +277,11 @@ class Shards:
         Raises ``problem``, or RuntimeError for that of another rank or settings that differ, or
         what the group raises for a rank that is lost.
         """
-        settings = {**(settings or {}), "parameters": self._plan}
+        settings = {
+            **(settings or {}),
+            "parameters": self._plan,
+            "order of a parameter's elements in memory": self._orders_digest,
+        }
         digests = {name: _digest_of(value) for name, value in settings.items()}
         digest = int.from_bytes(_digest_of(digests), "big", signed=True)
         card = self._native.card()
@@ -286,11 +329,22 @@ def check_parameter(parameter: torch.Tensor) -> None:
 
 def _in_memory_order(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """The elements of ``value``, which has the parameter's shape, as the parameter's lie."""
-    if value.stride() != parameter.stride():
-        value = torch.empty_strided(parameter.shape, parameter.stride(), dtype=value.dtype).copy_(
-            value
-        )
+    value = _in_order(value, parameter.stride())
     return value.as_strided((value.numel(),), (1,), value.storage_offset())
+
+
+def _in_order(value: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """``value``, or a copy of it if its elements do not lie as ``strides`` says."""
+    if not strides or value.stride() == tuple(strides):
+        return value
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+
+
+def _order_of(parameter: torch.Tensor, strides: Sequence[int]) -> tuple[int, ...]:
+    """What ``strides`` says of the order of the elements: those of dimensions of 1 say nothing."""
+    if parameter.numel() == 0:
+        return ()
+    return tuple(stride for size, stride in zip(parameter.shape, strides, strict=True) if size > 1)
 
 
 def _digest_of(value: object) -> bytes:
