@@ -401,6 +401,26 @@ def orders_that_change(_: RankContext) -> None:
         mine.step()
 
 
+def raw_states_of_another_order(_: RankContext) -> None:
+    """8-bit states as they lie in memory, whose blocks are other ones in another order."""
+    torch.manual_seed(0)
+    start = torch.randn(64, 32, 3, 3)
+    first = [start.clone().requires_grad_()]
+    saving = offload.AdamW(first, states="8bit")
+    first[0].grad = torch.randn(start.shape) * torch.logspace(-3, 3, start.numel()).view(
+        start.shape
+    )
+    saving.step()
+    raw = {**saving.state_dict(), "state": {0: dict(saving.state[first[0]])}}
+    for order in (torch.contiguous_format, torch.channels_last):
+        ours, theirs = ([start.clone(memory_format=order).requires_grad_()] for _ in range(2))
+        mine = offload.AdamW(ours, states="8bit", shard_over=world())
+        alone = offload.AdamW(theirs, states="8bit")
+        for optimizer in (mine, alone):
+            optimizer.load_state_dict(raw)
+        assert_equal_states(mine.state_dict(), alone.state_dict())
+
+
 def orders_that_differ(context: RankContext) -> None:
     ours = [torch.ones(64, 32, 3, 3, requires_grad=True)]
     optimizer = offload.AdamW(ours, shard_over=world())

@@ -37,6 +37,7 @@ def test_elements_may_change_their_order_in_memory(pools: PoolKeeper) -> None:
     pool = pools.get(2)
     pool.run(sharded_steps.orders_that_change)
     pool.run(sharded_steps.orders_that_differ)
+    pool.run(sharded_steps.raw_states_of_another_order)
 
 
 def test_what_one_rank_refuses_no_rank_does(pools: PoolKeeper) -> None:

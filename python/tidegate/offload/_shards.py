@@ -16,7 +16,13 @@ from tidegate.offload._layout import BLOCK as SCALE_BLOCK
 from tidegate.offload._layout import MASTER, REMAINDER, Layout, StateNames, scale_key
 from tidegate.offload._locals import is_flattened
 from tidegate.offload._node import dropped_in, free, gather, keep_after, node_of
-from tidegate.offload._state import ParameterState, entries_of, make_state, plain
+from tidegate.offload._state import (
+    ParameterState,
+    dequantised,
+    entries_of,
+    make_state,
+    plain,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -99,13 +105,16 @@ class Shards:
             (end - begin,), (1,), parameter.storage_offset() + begin
         )
         values = dict(saved)
-        for name in (*names.names, MASTER, REMAINDER):
-            value = values.get(name)
+        for index, name in enumerate((*names.names, MASTER, REMAINDER)):
+            value, key = values.get(name), scale_key(name)
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                if value.dtype == torch.uint8 and key in values:
+                    if value.stride() == parameter.stride():
+                        blocks = slice(begin // SCALE_BLOCK, -(-end // SCALE_BLOCK))
+                        values[key] = values[key][blocks]
+                    else:  # In another order blocks are other ones.
+                        value = dequantised(index, value, values.pop(key))
                 values[name] = _in_memory_order(parameter, value)[begin:end]
-                if value.dtype == torch.uint8 and scale_key(name) in values:
-                    blocks = slice(begin // SCALE_BLOCK, -(-end // SCALE_BLOCK))
-                    values[scale_key(name)] = values[scale_key(name)][blocks]
 
         def make_record(master: str, states: int) -> OffloadParameter:
             return self._native.make_record(

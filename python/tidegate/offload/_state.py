@@ -127,8 +127,6 @@ def make_state(
 
 
 def _import(record: OffloadParameter, index: int, value: torch.Tensor, scales: Any) -> None:
-    from tidegate import _backend
-
     state = record.states[index]
     if value.dtype != torch.uint8:
         record.import_state(index, value)
@@ -136,13 +134,20 @@ def _import(record: OffloadParameter, index: int, value: torch.Tensor, scales: A
         state.copy_(value)
         record.scales[index].copy_(scales)
     else:  # Of another layout, or in another order, in which blocks are other ones.
-        like_value = torch.empty_strided(value.shape, value.stride())
-        raw = _backend.load_shim().OffloadParameter(
-            like_value, "none", "8bit", index + 1, False, in_arena=False
-        )
-        raw.states[index].copy_(value)
-        raw.scales[index].copy_(scales)
-        record.import_state(index, raw.export_state(index))
+        record.import_state(index, dequantised(index, value, scales))
+
+
+def dequantised(index: int, value: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The ``index``-th state of its rule, of 8 bits, in float32."""
+    from tidegate import _backend
+
+    like_value = torch.empty_strided(value.shape, value.stride())
+    raw = _backend.load_shim().OffloadParameter(
+        like_value, "none", "8bit", index + 1, False, in_arena=False
+    )
+    raw.states[index].copy_(value)
+    raw.scales[index].copy_(scales)
+    return raw.export_state(index)
 
 
 def entries_of(
