@@ -99,6 +99,51 @@ def test_a_state_of_another_order_counts_element_by_element(momentum: float) -> 
     assert torch.equal(parameter.detach().float(), -momentum * values if momentum else values)
 
 
+def tied_by_memory(dtype: torch.dtype) -> tuple[torch.nn.Parameter, torch.nn.Parameter]:
+    one = torch.nn.Parameter(torch.arange(20, dtype=dtype))
+    other = torch.nn.Parameter(one.detach()[4:12])
+    return one, other
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_parameters_that_share_memory_are_refused(dtype: torch.dtype, momentum: float) -> None:
+    one, other = tied_by_memory(dtype)
+    third = torch.nn.Parameter(torch.ones(3, dtype=dtype))
+    groups = [{"params": [("a", third), ("b", one)]}, {"params": [("c", other)]}]
+    optimizer = offload.SGD(groups, lr=0.1, momentum=momentum)
+    third.grad, one.grad = torch.ones_like(third), torch.ones_like(one)
+    optimizer.step()
+    before = one.detach().clone()
+    other.grad = torch.ones_like(other)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"parameter 1 of group 0 .* 0 of group 1 .*tie the"):
+            optimizer.step()
+        assert torch.equal(one, before)
+        assert other not in optimizer.state
+    other.data = other.detach().clone()
+    optimizer.step()
+    other.data = one.detach()[:8]
+    with pytest.raises(ValueError, match="share memory"):
+        optimizer.step()
+
+
+def test_views_of_one_tensor_that_share_no_element_step() -> None:
+    whole = torch.arange(60.0).view(6, 10)
+    parts = [whole[:, :4], whole[:, 4:7], whole[::2, 7:], whole[1::2, 7:], whole[:0]]
+    parameters = [torch.nn.Parameter(part) for part in parts]
+    optimizer = offload.SGD(parameters, lr=1.0)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert torch.equal(whole, torch.arange(60.0).view(6, 10) - 1)
+    optimizer.add_param_group({"params": [torch.nn.Parameter(whole[5:, 9])]})
+    (added,) = optimizer.param_groups[1]["params"]
+    added.grad = torch.ones_like(added)
+    with pytest.raises(ValueError, match=r"parameter 3 of group 0 and parameter 0 of group 1"):
+        optimizer.step()
+
+
 def test_writes_past_autograd_to_a_parameter_with_gaps_are_noticed() -> None:
     whole = torch.ones(100, 100, dtype=torch.bfloat16)
     parameter = whole[:, ::2].requires_grad_()

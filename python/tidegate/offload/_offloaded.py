@@ -12,6 +12,7 @@ import torch
 from tidegate.offload import _norm
 from tidegate.offload._layout import Layout
 from tidegate.offload._locals import PLAIN, gradient_of, is_flattened, local_of
+from tidegate.offload._overlap import first_overlap
 from tidegate.offload._shards import Shards, check_parameter
 from tidegate.offload._stateful import Stateful
 
@@ -282,7 +283,32 @@ class Offloaded(Stateful):
                 records[place] = self._adopt(parameter, group, self.state.get(parameter) or {})
             step.add(self._rule(group), records, gradients, **self._settings(group))
             stepped += parameters
+        if not self._memory_checked:
+            self._check_memory()
+            self._memory_checked = True
         return stepped
+
+    def _check_memory(self) -> None:
+        """ValueError if two parameters share memory: two threads would update it at once."""
+        everyone = [
+            (parameter, f"parameter {place} of group {number}", group.get("param_names"), place)
+            for number, group in enumerate(self.param_groups)
+            for place, parameter in enumerate(group["params"])
+        ]
+        records = self._records_of([parameter for parameter, *_ in everyone])
+        known = [it for it, record in zip(everyone, records, strict=True) if record is not None]
+        overlap = first_overlap([local_of(parameter) for parameter, *_ in known])
+        if overlap is None:
+            return
+        names = [
+            where if names is None else f"{where} ({names[place]})"
+            for _, where, names, place in (known[at] for at in overlap)
+        ]
+        raise ValueError(
+            f"{names[0]} and {names[1]} share memory, which an offloaded step would update from"
+            " both at once; tie the Parameter objects (head.weight = embedding.weight), or give the"
+            " optimizer one of the two"
+        )
 
     def _records_of(self, parameters: list[torch.Tensor]) -> list[OffloadParameter | None]:
         states = map(self.state.get, parameters)

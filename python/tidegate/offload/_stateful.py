@@ -30,6 +30,8 @@ class Stateful(Optimizer):
     _places: dict[torch.Tensor, int]
     #: Parameters whose state the step under way has begun, and what there was before.
     _begun: list[tuple[torch.Tensor, dict[str, Any] | None]]
+    #: Whether no two parameters share memory, as they were when their records were made.
+    _memory_checked: bool
     #: With ``shard_over=``.
     _shards: Shards | None = None
 
@@ -48,6 +50,7 @@ class Stateful(Optimizer):
         """After construction and unpickling: what torch has made of states goes to the engine."""
         self._stateless = {}
         self._places = {}
+        self._memory_checked = False
         self._begun = []
         with torch.no_grad():
             for group, parameter in self._all_parameters():
@@ -68,6 +71,7 @@ class Stateful(Optimizer):
         state = make(parameter, self._names, count, self._layout, saved, initial)
         record = state.record
         assert record is not None
+        self._memory_checked = False
         record.stream = stream_of(parameter, self._place_of(parameter))
         if not self._names.any_in(saved):
             self._begun.append((parameter, self.state.get(parameter)))
