@@ -136,6 +136,39 @@ def test_shards_and_whole_parameters_are_rounded_by_different_numbers(tmp_path: 
     expect_right(BEGINNING + STREAM_JOB + END, tmp_path, 2)
 
 
+#: A parameter of FSDP1 does not tell whether it is a shard.
+FSDP1_JOB = """
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
+alone, _ = dist.new_subgroups(1)
+for strategy, group in (("NO_SHARD", alone), ("FULL_SHARD", dist.group.WORLD)):
+    for original in (True, False):
+        torch.manual_seed(0)
+        model = FullyShardedDataParallel(
+            torch.nn.Linear(9, 7),
+            sharding_strategy=ShardingStrategy[strategy],
+            use_orig_params=original,
+            device_id=torch.device("cpu"),
+        )
+        model(torch.ones(2, 9)).square().sum().backward()
+        optimizer = offload.SGD(model.parameters(), lr=0.1, max_grad_norm=1e9)
+        try:
+            optimizer.step()
+        except ValueError as error:
+            assert "of NO_SHARD, a group of this rank alone" in str(error), error
+        else:
+            raise AssertionError("no error")
+        optimizer.norm_group = group
+        optimizer.step()
+        theirs = model.clip_grad_norm_(1e9).item()
+        assert abs(optimizer.grad_norm - theirs) < 1e-5 * theirs, (optimizer.grad_norm, theirs)
+"""
+
+
+def test_the_norm_of_fsdp1_is_torchs_whether_it_shards_or_not(tmp_path: Path) -> None:
+    expect_right(BEGINNING + FSDP1_JOB + END, tmp_path, 2)
+
+
 @pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
 def test_a_parameter_twice_in_a_group_is_refused() -> None:
     """Two threads would update it at once."""

@@ -251,7 +251,9 @@ class Offloaded(Stateful):
             )
         raise ValueError(
             "max_grad_norm of FSDP1's parameters needs norm_group=, the process group over"
-            " which they are sharded; or clip by clip_grad_norm_ of the wrapped model"
+            " which they are sharded (of NO_SHARD, a group of this rank alone, such as"
+            " torch.distributed.new_subgroups(1)[0]); or clip by clip_grad_norm_ of the wrapped"
+            " model"
         )
 
     def _lacks_norm_group(self) -> bool:

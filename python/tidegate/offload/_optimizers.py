@@ -52,9 +52,10 @@ class AdamW(_AdamFamily, torch.optim.AdamW):
     - ``max_grad_norm``: clips the gradients together to this norm, as ``clip_grad_norm_`` does,
       in the step and without a write to them; ``grad_norm`` is the norm of the last step, None if
       that was skipped. Shards of DTensors count once; the norm of parameters that are sharded
-      otherwise (FSDP1) is taken over ``norm_group``, which a copied or unpickled optimizer must be
-      given anew. ``inf`` clips nothing and has the norm for free. If a rank cannot step, those that
-      share the norm with it raise RuntimeError, and do not step either.
+      otherwise (FSDP1; of its NO_SHARD, over a group of this rank alone) is taken over
+      ``norm_group``, which a copied or unpickled optimizer must be given anew. ``inf`` clips
+      nothing and has the norm for free. If a rank cannot step, those that share the norm with it
+      raise RuntimeError, and do not step either.
     - ``shard_over``: a process group on one node whose ranks have the same parameters and
       gradients. Each keeps and steps a part, and has the rest from the others through shared
       memory. Construction, ``step`` and ``load_state_dict`` are then calls of all ranks; an error
