@@ -265,6 +265,33 @@ def refused_arguments(_: RankContext) -> None:
         optimizer.step()
 
 
+def refused_construction(context: RankContext) -> None:
+    """What is wrong on one rank: the others, which come to meet it, learn what."""
+    bad = context.world_size - 1
+    wrong: list[tuple[str, dict[str, Any], type[Exception]]] = [
+        ("AdamW", {"lr": -1.0}, ValueError),
+        ("AdamW", {"states": "4bit"}, ValueError),
+        ("SGD", {"beta": 1}, TypeError),
+        ("Lion", {"betas": (2.0, 0.9)}, ValueError),
+        ("Adagrad", {"norm_group": world()}, ValueError),
+        ("Adam", {"max_grad_norm": -1.0}, ValueError),
+    ]
+    for group in (world(), dist.new_group()):  # Which has a segment, and which has none.
+        for name, arguments, error in wrong:
+            mine = arguments if context.rank == bad else {}
+            kind, text = (
+                (error, "")
+                if context.rank == bad
+                else (
+                    RuntimeError,
+                    f"rank {bad} cannot .* no rank does: {error.__name__}",
+                )
+            )
+            with pytest.raises(kind, match=text):
+                getattr(offload, name)(parameters(), **mine, shard_over=group)
+    offload.AdamW(parameters(), shard_over=world())
+
+
 def scaler_and_scheduler(context: RankContext) -> None:
     ours, theirs = parameters(), parameters()
     mine = offload.AdamW(ours, lr=0.1, max_grad_norm=1.0, shard_over=world())

@@ -46,26 +46,52 @@ class Offloaded(Stateful):
         shard_over: ProcessGroup | None = None,
         **keywords: Any,
     ) -> None:
-        layout = Layout(master, states)
-        super().__init__(*arguments, **keywords)
+        def construct() -> Layout:
+            layout = Layout(master, states)
+            super(Offloaded, self).__init__(*arguments, **keywords)
+            return layout
+
         if shard_over is None:
-            self._take_over(layout, max_grad_norm, norm_group, seed)
-            return
-        if norm_group is not None:
-            raise ValueError(
-                "norm_group= is for gradients of which every rank has a part; with shard_over= each"
-                " has all of them, and they count once: leave norm_group out"
-            )
-        for _, parameter in self._all_parameters():
-            check_parameter(parameter)
-        shards = Shards(shard_over)
+            self._take_over(construct(), max_grad_norm, norm_group, seed)
+        else:
+            self._construct_over(shard_over, construct, max_grad_norm, norm_group, seed)
+
+    def _construct_over(
+        self,
+        group: ProcessGroup,
+        construct: Callable[[], Layout],
+        max_grad_norm: float | None,
+        norm_group: ProcessGroup | None,
+        seed: int,
+    ) -> None:
+        """Whatever is wrong on a rank, it meets the others, who come and would wait for it."""
+        layout: Layout | None = None
+        problem: Exception | None = None
+        try:
+            layout = construct()
+            if norm_group is not None:
+                raise ValueError(
+                    "norm_group= is for gradients of which every rank has a part; with shard_over="
+                    " each has all of them, and they count once: leave norm_group out"
+                )
+            for _, parameter in self._all_parameters():
+                check_parameter(parameter)
+        except Exception as error:
+            problem = error
+        try:
+            shards = Shards(group)
+        except Exception as error:
+            raise (problem or error) from (problem and error)
 
         def take_over() -> None:
+            if problem is not None:
+                raise problem
+            assert layout is not None
             self._shards = shards
             shards.before_loading()
             self._take_over(layout, max_grad_norm, None, seed)
 
-        shards.load(take_over, self._records)
+        shards.load(take_over, self._records, "make an optimizer")
 
     def _take_over(
         self,

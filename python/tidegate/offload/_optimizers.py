@@ -110,7 +110,29 @@ class Adagrad(Offloaded, torch.optim.Adagrad):
         return {"eps": float(group["eps"]), "lr_decay": float(group["lr_decay"])}
 
 
-class Lion(Offloaded, Optimizer):
+class _PlainLion(Optimizer):
+    """The arguments of Lion, as a class of torch's would take and check them."""
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | torch.Tensor,
+        betas: tuple[float, float],
+        weight_decay: float,
+        maximize: bool,
+    ) -> None:
+        if not lr >= 0.0:
+            raise ValueError(f"Invalid learning rate: {lr}")
+        for index, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+        if not weight_decay >= 0.0:
+            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, defaults)
+
+
+class Lion(Offloaded, _PlainLion):
     """Lion (Chen et al., 2023, "Symbolic Discovery of Optimization Algorithms"), algorithm 2.
 
     ``p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * g); m = beta2 * m +
@@ -135,16 +157,12 @@ class Lion(Offloaded, Optimizer):
         seed: int = 0,
         shard_over: ProcessGroup | None = None,
     ) -> None:
-        if not lr >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
-        for index, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
         super().__init__(
             params,
-            {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize},
+            lr,
+            betas,
+            weight_decay,
+            maximize,
             master=master,
             states=states,
             max_grad_norm=max_grad_norm,

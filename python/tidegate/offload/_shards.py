@@ -234,9 +234,15 @@ class Shards:
     def end_step(self) -> None:
         self._turn = 1 - self._turn
 
-    def load(self, load: Callable[[], None], records: Callable[[], list[Any]]) -> None:
+    def load(
+        self,
+        load: Callable[[], None],
+        records: Callable[[], list[Any]],
+        what: str = "load a state_dict",
+    ) -> None:
         """Do ``load``, which calls :meth:`before_loading` where it has checked everything."""
         self.check_usable()
+        self._what_is_loaded = what
         self._loading = "checks"
         problem: Exception | None = None
         try:
@@ -248,13 +254,13 @@ class Shards:
             assert problem is not None
             raise problem
         if self._loading == "checks":
-            self._agree("load a state_dict", problem)
+            self._agree(what, problem)
             return
-        self._change("load_state_dict", lambda: _raise(problem))
+        self._change(f"the call to {what}", lambda: _raise(problem))
 
     def before_loading(self) -> None:
         self._loading = "asks"
-        self._agree("load a state_dict", None)
+        self._agree(self._what_is_loaded, None)
         self._loading = "changes"
 
     def _change(
