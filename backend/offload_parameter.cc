@@ -160,6 +160,10 @@ bool OffloadParameter::Serves(const at::Tensor& parameter, int state_count) cons
          generation_ == ForkGeneration() && HasItsMemory();
 }
 
+bool OffloadParameter::IsOfParentProcess() const {
+  return generation_ != ForkGeneration() && (!states_.empty() || master_.defined());
+}
+
 bool OffloadParameter::HasItsMemory() const {
   // Python has these tensors, too, and may have given them other memory or another order.
   const auto is = [](const at::Tensor& tensor, at::ScalarType dtype, at::IntArrayRef sizes,

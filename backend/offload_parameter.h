@@ -43,6 +43,9 @@ class OffloadParameter {
   /// Whether this is still the record of `parameter`: the same memory, in the process that made it.
   /// It may have more states than that, which steps leave as they are.
   bool Serves(const at::Tensor& parameter, int state_count) const;
+  /// Whether it has states or a master, in memory of the process that this one was forked from,
+  /// which goes on to step them.
+  bool IsOfParentProcess() const;
   /// Whether nobody has given its tensors other memory, or another order in it.
   bool HasItsMemory() const;
 

@@ -102,6 +102,7 @@ void BindParameter(py::module_& module) {
           [](const OffloadParameter& self) { return self.parameter().strides().vec(); },
           "When it was made, of the whole parameter.")
       .def_property_readonly("has_its_memory", &OffloadParameter::HasItsMemory)
+      .def_property_readonly("is_of_parent_process", &OffloadParameter::IsOfParentProcess)
       .def("serves", &OffloadParameter::Serves, py::arg("parameter"), py::arg("state_count") = 0)
       .def_readwrite("fresh", &OffloadParameter::fresh)
       .def_readwrite("stream", &OffloadParameter::stream)

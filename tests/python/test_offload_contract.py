@@ -169,6 +169,68 @@ def test_the_norm_of_fsdp1_is_torchs_whether_it_shards_or_not(tmp_path: Path) ->
     expect_right(BEGINNING + FSDP1_JOB + END, tmp_path, 2)
 
 
+#: States are in memory that a child shares, parameters are copied when either writes to them.
+FORK_JOB = """
+import copy, os, traceback
+
+def stepped(optimizer_class, dtype=torch.float32, **arguments):
+    parameter = torch.nn.Parameter(torch.ones(5000, dtype=dtype))
+    parameter.grad = torch.ones_like(parameter)
+    optimizer = optimizer_class([parameter], **arguments)
+    optimizer.step()
+    return parameter, optimizer
+
+def refuses(call):
+    try:
+        call()
+    except RuntimeError as error:
+        assert "before the fork" in str(error), error
+    else:
+        raise AssertionError("no error")
+
+parameter, optimizer = stepped(offload.AdamW)
+_, with_master = stepped(offload.SGD, dtype=torch.bfloat16, lr=0.1)
+_, stateless = stepped(offload.SGD, lr=0.1)
+_, over_ranks = stepped(offload.AdamW, shard_over=dist.group.WORLD)
+taken = offload.offload_states(stepped(torch.optim.AdamW)[1])
+saved = copy.deepcopy(optimizer.state_dict())
+
+def child():
+    before = parameter.detach().clone()
+    for one in (optimizer, with_master, over_ranks):
+        refuses(one.step)
+        refuses(one.state_dict)
+    refuses(lambda: copy.deepcopy(optimizer))
+    refuses(taken.give_back)
+    assert torch.equal(parameter, before)
+    stateless.step()
+    for again in (optimizer, offload.AdamW([parameter])):
+        again.load_state_dict(saved)
+        again.step()
+        assert again.state_dict()["state"][0]["step"] == 2
+
+pid = os.fork()
+if pid == 0:
+    status = 1
+    try:
+        child()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+_, status = os.waitpid(pid, 0)
+assert status == 0
+for one in (optimizer, with_master, stateless, over_ranks):
+    one.step()
+assert optimizer.state_dict()["state"][0]["step"] == 2
+"""
+
+
+def test_a_forked_child_does_not_take_its_parents_states_for_its_own(tmp_path: Path) -> None:
+    expect_right(BEGINNING + FORK_JOB + END, tmp_path, 1)
+
+
 @pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
 def test_a_parameter_twice_in_a_group_is_refused() -> None:
     """Two threads would update it at once."""

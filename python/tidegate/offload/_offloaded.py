@@ -14,6 +14,7 @@ from tidegate.offload._layout import Layout
 from tidegate.offload._locals import PLAIN, gradient_of, is_flattened, local_of
 from tidegate.offload._overlap import first_overlap
 from tidegate.offload._shards import Shards, check_parameter
+from tidegate.offload._state import check_process
 from tidegate.offload._stateful import Stateful
 
 if TYPE_CHECKING:
@@ -308,6 +309,7 @@ class Offloaded(Stateful):
             records: list[Any] = self._records_of(parameters)
             for place in step.stale(records, local, self._state_count(group)):
                 parameter = parameters[place]
+                check_process(records[place])
                 records[place] = self._adopt(parameter, group, self.state.get(parameter) or {})
             step.add(self._rule(group), records, gradients, **self._settings(group))
             stepped += parameters

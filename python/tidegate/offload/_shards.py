@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tidegate.offload._layout import MASTER, REMAINDER, Layout, StateNames, scal
 from tidegate.offload._locals import is_flattened
 from tidegate.offload._node import dropped_in, free, gather, keep_after, node_of
 from tidegate.offload._state import (
+    FORKED,
     ParameterState,
     dequantised,
     entries_of,
@@ -51,6 +53,7 @@ class Shards:
         keep_after(self, node, self._native)
         self._make_whole = functools.partial(shim.OffloadParameter, in_arena=False)
         self._rank = dist.get_rank(group)
+        self._process = os.getpid()
         self._rows: dict[torch.Tensor, int] = {}
         self._cuts: list[list[int]] = []
         self._plan = ""
@@ -186,6 +189,8 @@ class Shards:
     # What the ranks do together.
 
     def check_usable(self) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError(FORKED)
         if self._broken is not None:
             raise RuntimeError(
                 f"this optimizer is of no more use: {self._broken}; make a new one and load the"

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from tidegate._shim_types import OffloadParameter
 
 
+FORKED = (
+    "the states of this optimizer lie in memory of the process that this one was forked from, which"
+    " goes on to change them; copy what is to be saved before the fork"
+    " (copy.deepcopy(optimizer.state_dict())), or make the optimizer after it"
+)
+
+
 class ParameterState(dict[str, Any]):
     """What ``optimizer.state[parameter]`` holds, and the engine's record of it.
 
@@ -165,6 +172,12 @@ def entries_of(
         kind = MASTER if record.master.dtype == torch.float32 else REMAINDER
         entries[kind] = like(parameter, record.master)
     return entries
+
+
+def check_process(record: OffloadParameter | None) -> None:
+    """RuntimeError for a record of the process that this one was forked from."""
+    if record is not None and record.is_of_parent_process:
+        raise RuntimeError(FORKED)
 
 
 def check_saved(

@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer
 from tidegate.offload._layout import Layout, StateNames
 from tidegate.offload._locals import local_of, stream_of
 from tidegate.offload._shards import Shards
-from tidegate.offload._state import ParameterState, check_saved, make_state, plain
+from tidegate.offload._state import ParameterState, check_process, check_saved, make_state, plain
 
 if TYPE_CHECKING:
     from tidegate._shim_types import OffloadParameter
@@ -161,6 +161,7 @@ class Stateful(Optimizer):
     def _plain_state(self, group: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
         """The state of ``parameter`` as torch's optimizers have it."""
         state = self.state[parameter]
+        check_process(getattr(state, "record", None))
         if self._shards is not None:
             if isinstance(state, ParameterState):
                 return self._shards.whole_state(parameter, self._layout, state)
@@ -249,4 +250,6 @@ class Stateful(Optimizer):
                 "an optimizer with shard_over= has a part of its states only and can be neither"
                 " pickled nor copied; save its state_dict()"
             )
+        for record in self._records():
+            check_process(record)
         return {**super().__getstate__(), "_layout": self._layout}
