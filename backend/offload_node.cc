@@ -65,7 +65,8 @@ const std::byte* OffloadNode::At(int rank, std::size_t offset, std::size_t bytes
 }
 
 OffloadNodeHost::OffloadNodeHost(int ranks)
-    : segment_(ValueOf(offload::NodeSegment::Create({.ranks = ranks}))),
+    // What OffloadNode::Make maps: all slices to read, and the own one to write.
+    : segment_(ValueOf(offload::NodeSegment::Create({.ranks = ranks, .mappings = ranks + 1}))),
       host_(ValueOf(offload::SegmentHost::Listen(segment_))) {}
 
 std::shared_ptr<OffloadNode> OffloadNodeHost::Serve(Nanoseconds timeout,

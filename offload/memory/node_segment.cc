@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <limits>
 #include <string>
 
@@ -18,20 +19,31 @@ namespace {
 
 constexpr std::size_t kMostFileBytes = std::numeric_limits<off_t>::max();
 
+/// What a process has in user space, on all processors that are supported.
+constexpr std::size_t kMostAddresses = std::size_t{1} << 47;
+
+/// Addresses that this process may still take, of those that it has in all.
+std::size_t FreeAddresses() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMostAddresses;
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;  // 0 where it cannot be read.
+  const std::size_t used = pages * SmallPageBytes();
+  return std::min<std::size_t>(kMostAddresses, limit.rlim_cur - std::min(limit.rlim_cur, used));
+}
+
 /// Twice what a rank could have: holes between blocks take addresses, but no memory once trimmed.
-std::size_t AutomaticSliceBytes(int ranks) {
+std::size_t AutomaticSliceBytes(int ranks, int mappings) {
   std::size_t file_bytes = kMostFileBytes;
   rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     file_bytes = std::min<std::size_t>(file_bytes, limit.rlim_cur);
   const std::size_t share = RoundDown(file_bytes / static_cast<std::size_t>(ranks), kHugePageBytes);
-  // Half of the addresses that a process may have, which it needs for other things, too.
-  std::size_t addresses = kMostFileBytes;
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    addresses = limit.rlim_cur / 2;
+  // Half of the addresses for all of them: a process needs some for other things, too.
+  const std::size_t addresses = FreeAddresses() / 2 / static_cast<std::size_t>(mappings);
   constexpr std::uint64_t kMostMemory = std::uint64_t{1} << 44;  // If the machine tells nothing.
   const auto memory = static_cast<std::size_t>(std::min(TotalMemory(), kMostMemory));
-  const std::size_t most = RoundUp(std::min<std::size_t>(2 * memory, addresses), kHugePageBytes);
+  const std::size_t most = RoundDown(std::min<std::size_t>(2 * memory, addresses), kHugePageBytes);
   return std::max(kHugePageBytes, std::min(share, most));
 }
 
@@ -42,8 +54,9 @@ Result<std::shared_ptr<const NodeSegment>> NodeSegment::Create(const SegmentOpti
     return Status(StatusCode::kInvalidArgument,
                   "a segment is for at least 1 rank, not " + std::to_string(options.ranks));
   const auto ranks = static_cast<std::size_t>(options.ranks);
-  const std::size_t asked =
-      options.slice_bytes > 0 ? options.slice_bytes : AutomaticSliceBytes(options.ranks);
+  const std::size_t asked = options.slice_bytes > 0
+                                ? options.slice_bytes
+                                : AutomaticSliceBytes(options.ranks, options.mappings);
   if (asked > kMostFileBytes / ranks - kHugePageBytes)
     return Status(StatusCode::kResourceExhausted, "no file is as long as " + std::to_string(ranks) +
                                                       " slices of " + FormatBytes(asked) + " (" +

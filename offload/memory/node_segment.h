@@ -14,8 +14,11 @@ namespace tidegate::offload {
 struct SegmentOptions {
   int ranks = 1;  ///< Of the node that share the segment; at least 1.
   /// Addresses of each rank's slice: the most that its blocks can come to. Rounded up to 2 MiB; 0:
-  /// twice what the machine has (or what the file size limit allows). Costs nothing until used.
+  /// twice what the machine has (or what the limits of file size and addresses allow). Costs
+  /// nothing until used.
   std::size_t slice_bytes = 0;
+  /// Of slices, how many each process maps: those of peers, too, and its own perhaps twice.
+  int mappings = 1;
   /// What each rank is going to use, from which the kind of pages follows; 0: not known, so that
   /// the pool of huge pages is used only if it holds the whole slices.
   std::size_t expected_bytes = 0;

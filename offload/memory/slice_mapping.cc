@@ -37,9 +37,8 @@ Result<SliceMapping> SliceMapping::Map(int fd, std::size_t offset, std::size_t b
   if (address == MAP_FAILED) {
     const Status status = ErrnoStatus(
         errno, "cannot reserve " + FormatBytes(reserved) + " of addresses for the arena");
-    return Status(status.code(), status.message() +
-                                     "; raise the limit of the address space (ulimit -v), or "
-                                     "give the arena a smaller slice");
+    return Status(status.code(),
+                  status.message() + "; raise the limit of the address space (ulimit -v)");
   }
   auto* const first = static_cast<std::byte*>(address);
   const std::size_t head = RoundUp(reinterpret_cast<std::uintptr_t>(first), kHugePageBytes) -

@@ -231,6 +231,24 @@ def test_a_forked_child_does_not_take_its_parents_states_for_its_own(tmp_path: P
     expect_right(BEGINNING + FORK_JOB + END, tmp_path, 1)
 
 
+#: Each rank maps the slices of all, beside the arena of its own.
+ADDRESSES_JOB = """
+import resource
+
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (8 << 30)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for arguments in ({}, {"shard_over": dist.group.WORLD}, {"shard_over": dist.new_group()}):
+    parameter = torch.nn.Parameter(torch.ones(5000))
+    parameter.grad = torch.ones(5000)
+    offload.AdamW([parameter], **arguments).step()
+"""
+
+
+def test_ranks_share_memory_where_addresses_are_limited(tmp_path: Path) -> None:
+    expect_right(BEGINNING + ADDRESSES_JOB + END, tmp_path, 3)
+
+
 @pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
 def test_a_parameter_twice_in_a_group_is_refused() -> None:
     """Two threads would update it at once."""

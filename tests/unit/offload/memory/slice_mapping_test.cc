@@ -93,6 +93,13 @@ TEST(NodeSegmentTest, AddressSpaceThatIsTooSmallIsAStatus) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
+TEST(NodeSegmentTest, AutomaticSlicesLeaveAddressesToOthers) {
+  constexpr int kRanks = 8000;  // On a machine of 4 GiB, twice its memory for each is too much.
+  const auto segment = NodeSegment::Create({.ranks = kRanks, .mappings = kRanks + 1});
+  ASSERT_TRUE(segment.ok()) << segment.status().message();
+  EXPECT_LE(segment.value()->slice_bytes() * (kRanks + 1), std::size_t{1} << 46);
+}
+
 TEST(NodeSegmentTest, AutomaticSlicesKeepToTheFileSizeLimit) {
   ChildProcess child([] {
     const rlimit limit{.rlim_cur = 64 * kMiB, .rlim_max = 64 * kMiB};
