@@ -111,7 +111,16 @@ Status Arena::Free(const std::byte* block) {
                                     std::to_string(offset.value()) + "; was it freed before?"
                               : offset.status().message());
   torch_pinned_bytes_ -= TorchPinnedBytes(*bytes);
+  if (IdleBytes() > idle_floor_ + blocks_.requested() / 4 + kIdle) {
+    if (const Result<std::size_t> given_back = GiveBack(); !given_back.ok())
+      Log(LogLevel::kInfo, given_back.status().message());
+    idle_floor_ = IdleBytes();
+  }
   return Status();
+}
+
+std::size_t Arena::IdleBytes() const {
+  return backing_.bytes() - std::min(backing_.bytes(), blocks_.requested());
 }
 
 Status Arena::Reserve(std::size_t bytes, int node) {
@@ -121,6 +130,7 @@ Status Arena::Reserve(std::size_t bytes, int node) {
   const Result<std::size_t> begin = Place(bytes, {.alignment = SmallPageBytes(), .node = node});
   if (!begin.ok()) return begin.status();
   TIDEGATE_CHECK(blocks_.Release(begin.value()).has_value());
+  idle_floor_ = IdleBytes();
   return Status();
 }
 

@@ -49,9 +49,11 @@ struct BlockOptions {
 ///
 /// A block takes what was asked for, rounded up to 64 bytes, and the arena the pages that its
 /// blocks touch: no rounding to powers of two, no classes of sizes. Freed blocks merge with free
-/// neighbours and keep their pages until Trim(), or until an allocation would fail otherwise. Life
-/// cycle: Create, Allocate and Free in any order, Trim where a phase ends; destroying it gives all
-/// pages of the slice back, whether blocks are live or not (AllocateShared keeps it alive instead).
+/// neighbours and keep their pages for the next ones, up to a quarter of what is live and kIdle;
+/// once there are more, Free gives all of them back, as Trim() does and an allocation that would
+/// fail otherwise. Life cycle: Create, Allocate and Free in any order, Trim where a phase ends;
+/// destroying it gives all pages of the slice back, whether blocks are live or not (AllocateShared
+/// keeps it alive instead).
 ///
 /// Thread-safe; an allocation that needs pages blocks others meanwhile. Blocks are the caller's to
 /// synchronise.
@@ -64,6 +66,9 @@ class Arena : public std::enable_shared_from_this<Arena> {
  public:
   /// Blocks from this size on begin at pages, so that they share none with a neighbour's beginning.
   static constexpr std::size_t kPageAligned = std::size_t{1} << 20;
+  /// So much of free pages is not worth a system call: what gives back 10 GiB does so in a few
+  /// dozen, and what frees and allocates small blocks in turn does none.
+  static constexpr std::size_t kIdle = std::size_t{64} << 20;
 
   /// Of slice `rank` of `segment`, which this process alone allocates in. kInvalidArgument for a
   /// rank or node that does not exist, kResourceExhausted where the addresses are not to be had.
@@ -86,7 +91,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Status Free(const std::byte* block);
 
   /// Commits, places and pins room for blocks that come to `bytes` (Footprint of each) in one go,
-  /// as pieces that are as large as can be; they take no system calls later. Allocates nothing.
+  /// as pieces that are as large as can be; they take no system calls later. Allocates nothing, and
+  /// does not count as free pages that Free would give back.
   Status Reserve(std::size_t bytes, int node = kAnyNode);
   /// The most that a block of `bytes` adds to the extent.
   static std::size_t Footprint(std::size_t bytes);
@@ -115,6 +121,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Status BackPages(ByteRange pages, int node);
   Status Pin(const std::vector<ByteRange>& fresh);
   Result<std::size_t> GiveBack();
+  std::size_t IdleBytes() const;
   std::size_t GrowthUnit() const;
   Status NoPlace(std::size_t bytes) const;
 
@@ -134,6 +141,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::size_t requested_high_water_ = 0;
   std::size_t committed_high_water_ = 0;
   std::size_t torch_pinned_bytes_ = 0;
+  std::size_t idle_floor_ = 0;  ///< Free pages that are kept: reserved, or not to be given back.
 };
 
 }  // namespace tidegate::offload

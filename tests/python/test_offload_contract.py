@@ -249,6 +249,30 @@ def test_ranks_share_memory_where_addresses_are_limited(tmp_path: Path) -> None:
     expect_right(BEGINNING + ADDRESSES_JOB + END, tmp_path, 3)
 
 
+#: States of 256 MiB, twice while they are loaded.
+TRIM_JOB = """
+def committed():
+    return offload.stats()["arena"]["committed_bytes"] >> 20
+
+parameter = torch.nn.Parameter(torch.zeros(32 << 20))
+parameter.grad = torch.zeros(32 << 20)
+optimizer = offload.AdamW([parameter])
+optimizer.step()
+assert committed() == 256, committed()
+saved = optimizer.state_dict()
+optimizer.load_state_dict(saved)
+assert committed() == 512, committed()
+del saved
+assert committed() == 256, committed()
+del optimizer
+assert committed() == 0, committed()
+"""
+
+
+def test_memory_that_is_no_longer_needed_goes_back_to_the_machine(tmp_path: Path) -> None:
+    expect_right(BEGINNING + TRIM_JOB + END, tmp_path, 1)
+
+
 @pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate")
 def test_a_parameter_twice_in_a_group_is_refused() -> None:
     """Two threads would update it at once."""

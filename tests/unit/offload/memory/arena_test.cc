@@ -139,6 +139,27 @@ TEST(ArenaTest, FreedPagesStayForTheNextBlockUntilTrim) {
   kept[0] = std::byte{1};
 }
 
+TEST(ArenaTest, FreeGivesPagesBackOnceThereAreTooMany) {
+  constexpr std::size_t kBlock = 8 * kMiB;
+  const auto segment = MakeSegment(256 * kMiB);
+  const auto arena = MakeArena(segment, Unpinned());
+  const auto committed = [&] { return arena->Stats().committed_bytes; };
+  std::vector<std::byte*> blocks(16);
+  for (std::byte*& block : blocks) block = Take(*arena, kBlock);
+  // Up to 64 MiB and a quarter of what is live, pages stay: 9 free blocks of 16 do, 10 do not.
+  for (std::size_t freed = 1; freed <= 9; ++freed) {
+    ASSERT_TRUE(arena->Free(blocks[freed]).ok());
+    EXPECT_EQ(committed(), 16 * kBlock);
+  }
+  ASSERT_TRUE(arena->Free(blocks[10]).ok());
+  EXPECT_EQ(committed(), 6 * kBlock);
+  EXPECT_EQ(PageBytesOf(segment->fd()), 6 * kBlock);
+  // What was reserved is there to stay, until other free pages are too many.
+  ASSERT_TRUE(arena->Reserve(96 * kMiB).ok());
+  ASSERT_TRUE(arena->Free(blocks[11]).ok());
+  EXPECT_EQ(committed(), 6 * kBlock + 96 * kMiB);
+}
+
 TEST(ArenaTest, ReserveBringsThePagesAtOnce) {
   const auto segment = MakeSegment(64 * kMiB);
   int looks = 0;
