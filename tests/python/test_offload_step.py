@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from tidegate import offload
+
+from tests.python.tree import ROOT
 
 #: A rule, torch's class, the arguments of both.
 RULES: list[tuple[str, dict[str, Any]]] = [
@@ -74,6 +77,49 @@ def test_each_step_is_torchs(name: str, arguments: dict[str, Any]) -> None:
             assert state.keys() == {k for k, v in expected[key].items() if v is not None}
             for entry, value in state.items():
                 torch.testing.assert_close(value, expected[key][entry], rtol=1e-6, atol=3e-7)
+
+
+#: Learning rates, gradients and weights whose parts cancel, or outweigh each other.
+FAR_APART: list[tuple[str, dict[str, Any], float, float]] = [
+    ("AdamW", {"lr": 0.9, "weight_decay": 1.0, "betas": (0.3, 0.999)}, 1e-3, 1.0),
+    ("AdamW", {"lr": 0.1, "betas": (0.95, 0.99), "eps": 1e-11}, 1e-6, 0.02),
+    ("Adam", {"lr": 0.1, "betas": (0.0, 0.999), "amsgrad": True}, 1e-3, 0.1),
+    ("Adam", {"lr": 0.1, "weight_decay": 0.05}, 1e-3, 0.02),
+    ("Adagrad", {"lr": 0.1, "weight_decay": 0.01}, 1e-3, 0.02),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}, 10.0, 0.02),
+    ("SGD", {"lr": 0.1, "momentum": 0.99, "dampening": 0.1, "weight_decay": 0.1}, 1.0, 0.02),
+    ("SGD", {"lr": 0.2, "momentum": 0.9, "nesterov": True, "weight_decay": 1.0}, 3e3, 1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "gradients", "weights"), FAR_APART)
+def test_a_step_differs_from_torchs_by_what_the_documentation_says(
+    name: str, arguments: dict[str, Any], gradients: float, weights: float
+) -> None:
+    (bound,) = re.findall(
+        r"fused one by at most (\S+) of the parameter", (ROOT / "docs/offload.md").read_text()
+    )
+    generator = torch.Generator().manual_seed(0)
+    theirs = (torch.randn(1 << 16, generator=generator) * weights).requires_grad_()
+    ours = theirs.detach().clone().requires_grad_()
+    reference = getattr(torch.optim, name)([theirs], fused=True, **arguments)
+    mine = getattr(offload, name)([ours], **arguments)
+    for step in range(8):
+        if step > 0:
+            with torch.no_grad():
+                ours.copy_(theirs)
+            mine.load_state_dict(reference.state_dict())
+        before = theirs.detach().clone()
+        buffer = reference.state[theirs].get("momentum_buffer", torch.zeros(())).clone()
+        ours.grad = torch.randn(before.shape, generator=generator) * gradients
+        theirs.grad = ours.grad.clone()
+        mine.step()
+        reference.step()
+        scale = torch.maximum(before.abs(), (theirs - before).abs()).double()
+        if name == "SGD":
+            factor = arguments["lr"] * arguments["momentum"]
+            scale = torch.maximum(scale, factor * buffer.double().abs())
+        assert bool(((ours - theirs).abs() <= float(bound) * scale).all()), step
 
 
 def lion(p: torch.Tensor, m: torch.Tensor, g: torch.Tensor, lr: float, wd: float) -> None:
