@@ -13,9 +13,26 @@
 namespace tidegate {
 namespace {
 
+std::string GradientOf(std::size_t place) {
+  return c10::str("the gradient of parameter ", place, " of its group ");
+}
+
 void Refuse(std::size_t place, const std::string& what) {
-  CheckOffload({StatusCode::kInvalidArgument,
-                c10::str("the gradient of parameter ", place, " of its group ", what)});
+  CheckOffload({StatusCode::kInvalidArgument, GradientOf(place) + what});
+}
+
+/// TypeError, naming `place`, unless a parameter of `parameter` may have a gradient of `gradient`.
+offload::ElementType GradientType(std::size_t place, at::ScalarType gradient,
+                                  at::ScalarType parameter) {
+  const auto type = ElementTypeOf(gradient);
+  if (!type)
+    C10_THROW_ERROR(TypeError, c10::str(GradientOf(place), "has the dtype ", gradient,
+                                        "; offered are float32, bfloat16 and float16"));
+  if (parameter != at::kFloat && gradient != parameter && gradient != at::kFloat)
+    C10_THROW_ERROR(TypeError,
+                    c10::str(GradientOf(place), "has the dtype ", gradient,
+                             "; that of a parameter of ", parameter, " has its dtype or float32"));
+  return *type;
 }
 
 /// A seed of each tensor: the finaliser of SplitMix64 (Steele et al., OOPSLA 2014).
@@ -64,15 +81,19 @@ std::vector<std::size_t> OffloadStep::Stale(
 
 void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
                       std::vector<std::shared_ptr<OffloadParameter>> parameters,
-                      const std::vector<at::Tensor>& gradients) {
+                      const std::vector<at::Tensor>& gradients,
+                      const std::vector<std::size_t>& places) {
   CheckOffload(CheckHyperparameters(hyperparameters));
   TORCH_CHECK_VALUE(parameters.size() == gradients.size(), parameters.size(), " parameters and ",
                     gradients.size(), " gradients");
+  TORCH_CHECK_VALUE(places.empty() || places.size() == parameters.size(), places.size(),
+                    " places of ", parameters.size(), " parameters");
   groups_.push_back(hyperparameters);
   std::optional<offload::Layout> layout;  // Of the one before, whose functions are at hand.
-  for (std::size_t place = 0; place < parameters.size(); ++place) {
-    OffloadParameter& parameter = *parameters[place];
-    const at::Tensor& gradient = gradients[place];
+  for (std::size_t index = 0; index < parameters.size(); ++index) {
+    OffloadParameter& parameter = *parameters[index];
+    const at::Tensor& gradient = gradients[index];
+    const std::size_t place = places.empty() ? index : places[index];
     seen_.Add(gradient);
     parameter.AddTo(seen_);
     if (gradient.layout() != at::kStrided)
@@ -83,12 +104,9 @@ void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
     if (gradient.sizes() != parameter.parameter().sizes())
       Refuse(place, c10::str("has the shape ", gradient.sizes(), ", the parameter ",
                              parameter.parameter().sizes()));
-    const auto type = ElementTypeOf(gradient.scalar_type());
-    if (!type)
-      C10_THROW_ERROR(TypeError, c10::str("the gradient of parameter ", place, " has the dtype ",
-                                          gradient.scalar_type(),
-                                          "; offered are float32, bfloat16 and float16"));
-    const offload::Layout needed = parameter.LayoutWith(*type);
+    const offload::ElementType type =
+        GradientType(place, gradient.scalar_type(), parameter.parameter().scalar_type());
+    const offload::Layout needed = parameter.LayoutWith(type);
     offload::StepTensor tensor;
     if (layout == needed) {
       tensor = tensors_.back();
@@ -96,7 +114,7 @@ void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
       const auto found = FindUpdate(hyperparameters, needed);
       CheckOffload(found.status());
       tensor.update = found.value();
-      tensor.sums = offload::FindSums(*type);
+      tensor.sums = offload::FindSums(type);
       layout = needed;
     }
     tensor.operands = {};
@@ -105,7 +123,7 @@ void OffloadStep::Add(const offload::Hyperparameters& hyperparameters,
     at::Tensor ordered = InOrderOf(parameter, gradient);
     tensor.operands.gradient = ordered.const_data_ptr();
     tensors_.push_back(tensor);
-    entries_.push_back({std::move(parameters[place]), std::move(ordered), at::Tensor(), false,
+    entries_.push_back({std::move(parameters[index]), std::move(ordered), at::Tensor(), false,
                         groups_.size() - 1});
   }
 }

@@ -29,10 +29,11 @@ class OffloadStep {
   std::vector<std::size_t> Stale(const std::vector<std::shared_ptr<OffloadParameter>>& records,
                                  const std::vector<at::Tensor>& parameters, int state_count);
 
-  /// Tensors of one parameter group: `gradients[i]` is that of `parameters[i]`.
+  /// Tensors of one parameter group: `gradients[i]` is that of `parameters[i]`, which errors call
+  /// parameter `places[i]` of its group, or i where there are no places.
   void Add(const offload::Hyperparameters& hyperparameters,
            std::vector<std::shared_ptr<OffloadParameter>> parameters,
-           const std::vector<at::Tensor>& gradients);
+           const std::vector<at::Tensor>& gradients, const std::vector<std::size_t>& places = {});
 
   /// The sum of squares of each gradient times `factor`, in the order of the calls: float64, 1-D.
   at::Tensor Sums(double factor);

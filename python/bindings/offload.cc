@@ -56,9 +56,9 @@ States StatesNamed(std::string_view name) {
 
 void Add(OffloadStep& step, const std::string& rule,
          std::vector<std::shared_ptr<OffloadParameter>> parameters,
-         const std::vector<at::Tensor>& gradients, double lr, double weight_decay, bool maximize,
-         double beta1, double beta2, double eps, bool amsgrad, double momentum, double dampening,
-         bool nesterov, double lr_decay) {
+         const std::vector<at::Tensor>& gradients, const std::vector<std::size_t>& places,
+         double lr, double weight_decay, bool maximize, double beta1, double beta2, double eps,
+         bool amsgrad, double momentum, double dampening, bool nesterov, double lr_decay) {
   Hyperparameters chosen;
   chosen.rule = RuleNamed(rule);
   chosen.lr = lr;
@@ -72,7 +72,7 @@ void Add(OffloadStep& step, const std::string& rule,
   chosen.dampening = dampening;
   chosen.nesterov = nesterov;
   chosen.lr_decay = lr_decay;
-  step.Add(chosen, std::move(parameters), gradients);
+  step.Add(chosen, std::move(parameters), gradients, places);
 }
 
 py::object OrNone(const at::Tensor& tensor) {
@@ -184,10 +184,10 @@ void BindOffload(py::module_& module) {
       .def("stale", &OffloadStep::Stale, py::arg("records"), py::arg("parameters"),
            py::arg("state_count"), "The places whose record has to be made anew.")
       .def("add", &Add, py::arg("rule"), py::arg("parameters"), py::arg("gradients"), py::kw_only(),
-           py::arg("lr"), py::arg("weight_decay") = 0.0, py::arg("maximize") = false,
-           py::arg("beta1") = 0.9, py::arg("beta2") = 0.999, py::arg("eps") = 1e-8,
-           py::arg("amsgrad") = false, py::arg("momentum") = 0.0, py::arg("dampening") = 0.0,
-           py::arg("nesterov") = false, py::arg("lr_decay") = 0.0,
+           py::arg("places"), py::arg("lr"), py::arg("weight_decay") = 0.0,
+           py::arg("maximize") = false, py::arg("beta1") = 0.9, py::arg("beta2") = 0.999,
+           py::arg("eps") = 1e-8, py::arg("amsgrad") = false, py::arg("momentum") = 0.0,
+           py::arg("dampening") = 0.0, py::arg("nesterov") = false, py::arg("lr_decay") = 0.0,
            "Take the gradients of parameters of one group into the next step.")
       .def("sums", &OffloadStep::Sums, py::arg("factor"),
            "The sum of squares of each gradient times `factor`, float64.")

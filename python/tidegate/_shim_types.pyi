@@ -151,6 +151,7 @@ class OffloadStep:
         parameters: collections.abc.Sequence[OffloadParameter],
         gradients: collections.abc.Sequence[torch.Tensor],
         *,
+        places: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         lr: typing.SupportsFloat | typing.SupportsIndex,
         weight_decay: typing.SupportsFloat | typing.SupportsIndex = 0.0,
         maximize: bool = False,

@@ -353,8 +353,10 @@ def test_gradients_that_are_missing_leave_their_parameters() -> None:
     assert torch.equal(frozen, torch.ones(3))
 
 
-def with_gradient(make: Callable[[], torch.Tensor]) -> torch.Tensor:
-    parameter = torch.nn.Parameter(torch.ones(3))
+def with_gradient(
+    make: Callable[[], torch.Tensor], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    parameter = torch.nn.Parameter(torch.ones(3, dtype=dtype))
     parameter.grad_dtype = None
     parameter.grad = make()
     return parameter
@@ -373,7 +375,20 @@ def sparse_gradient() -> list[torch.Tensor]:
         (
             lambda: [with_gradient(lambda: torch.ones(3, dtype=torch.float64))],
             TypeError,
-            "float64|Double|double",
+            "of parameter 0 of its group .* Double; offered are",
+        ),
+        # Places are counted among all, with a gradient and without.
+        (
+            lambda: [torch.ones(3, requires_grad=True), *sparse_gradient()],
+            ValueError,
+            "of parameter 1 of its group has the layout Sparse",
+        ),
+        (
+            lambda: [
+                with_gradient(lambda: torch.ones(3, dtype=torch.float16), dtype=torch.bfloat16)
+            ],
+            TypeError,
+            "has the dtype Half; that of a parameter of BFloat16 has its dtype or float32",
         ),
     ],
 )

@@ -299,9 +299,11 @@ class Offloaded(Stateful):
             parameters = group["params"]
             gradients = [parameter.grad for parameter in parameters]
             kinds = set(map(type, gradients))
+            places: list[int] = []  # Of those that are left, if not all are.
             if type(None) in kinds:
-                parameters = [p for p in parameters if p.grad is not None]
-                gradients = [p.grad for p in parameters]
+                places = [at for at, gradient in enumerate(gradients) if gradient is not None]
+                parameters = [parameters[at] for at in places]
+                gradients = [gradients[at] for at in places]
             local = parameters
             if not PLAIN.issuperset(kinds.union(map(type, parameters))):
                 gradients = list(map(gradient_of, parameters, gradients))
@@ -311,7 +313,8 @@ class Offloaded(Stateful):
                 parameter = parameters[place]
                 check_process(records[place])
                 records[place] = self._adopt(parameter, group, self.state.get(parameter) or {})
-            step.add(self._rule(group), records, gradients, **self._settings(group))
+            settings = self._settings(group)
+            step.add(self._rule(group), records, gradients, places=places, **settings)
             stepped += parameters
         if not self._memory_checked:
             self._check_memory()

@@ -40,8 +40,8 @@ class AdamW(_AdamFamily, torch.optim.AdamW):
 
     Arguments and semantics are torch's, and so are ``state_dict()`` and its values: checkpoints go
     both ways. Parameters, gradients and states are on the CPU (FSDP2's ``CPUOffloadPolicy``, FSDP1
-    on the CPU, DDP, or a plain loop), parameters float32, bfloat16 or float16; a gradient may have
-    another of these dtypes than its parameter. By keyword:
+    on the CPU, DDP, or a plain loop), parameters float32, bfloat16 or float16; the gradient of a
+    float32 parameter has any of these dtypes, that of another its dtype or float32. By keyword:
 
     - ``master``: what is updated when a parameter has 16 bits. ``"fp32"``: a float32 copy, from
       which the parameter is rounded at each step; ``"split"``: the bfloat16 parameter and the 16
