@@ -265,6 +265,16 @@ def refused_arguments(_: RankContext) -> None:
         optimizer.step()
 
 
+def refused_group(context: RankContext) -> None:
+    """Of which a rank is no member; those that are do not wait for it."""
+    first = dist.new_group([0])
+    if context.rank == 0:
+        offload.AdamW(parameters(), shard_over=first)
+    else:
+        with pytest.raises(ValueError, match="that this rank is a member of"):
+            offload.AdamW(parameters(), shard_over=first)
+
+
 def refused_construction(context: RankContext) -> None:
     """What is wrong on one rank: the others, which come to meet it, learn what."""
     bad = context.world_size - 1

@@ -46,6 +46,7 @@ def test_what_one_rank_refuses_no_rank_does(pools: PoolKeeper) -> None:
     pool.run(sharded_steps.refused_state)
     pool.run(sharded_steps.refused_arguments)
     pool.run(sharded_steps.refused_construction)
+    pool.run(sharded_steps.refused_group)
 
 
 def test_what_fails_half_way_on_one_rank_ends_the_optimizer_on_all(pools: PoolKeeper) -> None:

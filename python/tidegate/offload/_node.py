@@ -28,9 +28,11 @@ _DROPPED: list[tuple[OffloadNode, OffloadShards]] = []
 def node_of(group: ProcessGroup) -> OffloadNode:
     """The segment of ``group``, made by its first optimizer; all ranks must call it.
 
-    ValueError on all ranks if they are not on one node, RuntimeError if one of them cannot share
-    memory, and what the group raises if one is lost.
+    ValueError on a rank that is no member, and on all if they are not on one node, RuntimeError if
+    one of them cannot share memory, and what the group raises if one is lost.
     """
+    if dist.get_rank(group) < 0:
+        raise ValueError("shard_over= must be a process group that this rank is a member of")
     node = _NODES.get(group)
     if node is None:
         node = _NODES[group] = _make(group)
@@ -79,8 +81,6 @@ def _make(group: ProcessGroup) -> OffloadNode:
 
     shim = _backend.load_shim()
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    if rank < 0:
-        raise ValueError("shard_over= must be a process group that this rank is a member of")
     timeout = min(_timeout_of(group), _MEETING)
     host = identity = problem = None
     try:
