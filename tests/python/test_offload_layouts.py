@@ -185,7 +185,24 @@ def test_writes_that_change_nothing_leave_a_split_master_its_bits() -> None:
 )
 def test_compressed_states_are_for_adamw(rule: str, arguments: dict[str, Any]) -> None:
     parameters = make(torch.float32)
-    optimizer = getattr(offload, rule)(parameters, states="8bit", **arguments)
+    message = rf"states='8bit' is for AdamW without amsgrad; got {rule}"
+    with pytest.raises(ValueError, match=message):
+        getattr(offload, rule)(parameters, states="8bit", **arguments)
+    if rule == "Lion":
+        return
+    theirs = getattr(torch.optim, rule)(parameters, **arguments)
+    with pytest.raises(ValueError, match=message):
+        offload.offload_states(theirs, states="8bit")
+    assert type(theirs) is getattr(torch.optim, rule)
+
+
+def test_amsgrad_that_comes_later_is_refused_before_anything_changes() -> None:
+    parameters = make(torch.float32)
+    optimizer = offload.AdamW(parameters, states="8bit")
+    with pytest.raises(ValueError, match="got AdamW with amsgrad; leave states out"):
+        optimizer.add_param_group({"params": make(torch.float32), "amsgrad": True})
+    assert len(optimizer.param_groups) == 1
+    optimizer.param_groups[0]["amsgrad"] = True
     with pytest.raises(NotImplementedError, match="block8"):
         train(parameters, optimizer, seed=1)
     assert torch.equal(parameters[0], make(torch.float32)[0])

@@ -40,7 +40,7 @@ class Layout:
             offered = ", ".join(str(dtype) for dtype in _DTYPES)
             raise TypeError(
                 f"parameters of {parameter.dtype} cannot be offloaded (offered: {offered}); give"
-                " them an optimizer of torch.optim in a parameter group of its own"
+                " them a separate optimizer of torch.optim"
             )
         if parameter.dtype == torch.float32:
             return "none"

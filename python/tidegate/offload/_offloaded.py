@@ -47,29 +47,28 @@ class Offloaded(Stateful):
         shard_over: ProcessGroup | None = None,
         **keywords: Any,
     ) -> None:
-        def construct() -> Layout:
-            layout = Layout(master, states)
+        def construct() -> None:
+            self._layout = Layout(master, states)  # By which add_param_group checks.
             super(Offloaded, self).__init__(*arguments, **keywords)
-            return layout
 
         if shard_over is None:
-            self._take_over(construct(), max_grad_norm, norm_group, seed)
+            construct()
+            self._take_over(self._layout, max_grad_norm, norm_group, seed)
         else:
             self._construct_over(shard_over, construct, max_grad_norm, norm_group, seed)
 
     def _construct_over(
         self,
         group: ProcessGroup,
-        construct: Callable[[], Layout],
+        construct: Callable[[], None],
         max_grad_norm: float | None,
         norm_group: ProcessGroup | None,
         seed: int,
     ) -> None:
         """Whatever is wrong on a rank, it meets the others, who come and would wait for it."""
-        layout: Layout | None = None
         problem: Exception | None = None
         try:
-            layout = construct()
+            construct()
             if norm_group is not None:
                 raise ValueError(
                     "norm_group= is for gradients of which every rank has a part; with shard_over="
@@ -87,10 +86,9 @@ class Offloaded(Stateful):
         def take_over() -> None:
             if problem is not None:
                 raise problem
-            assert layout is not None
             self._shards = shards
             shards.before_loading()
-            self._take_over(layout, max_grad_norm, None, seed)
+            self._take_over(self._layout, max_grad_norm, None, seed)
 
         shards.load(take_over, self._records, "make an optimizer")
 
@@ -103,7 +101,7 @@ class Offloaded(Stateful):
     ) -> None:
         """Begin to step what torch's constructor has made."""
         for group in self.param_groups:
-            _check_group(group)
+            self._check_group(group, layout)
         if not 0 <= operator.index(seed) < 1 << 64:
             raise ValueError(f"seed must be 0 to 2**64 - 1; got {seed}")
         self._layout = layout
@@ -115,13 +113,26 @@ class Offloaded(Stateful):
         self._adopt_states()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's, but that ValueError is raised for a parameter that is twice in the group."""
+        """As torch's; ValueError also for a group with a parameter twice or that has no step."""
         super().add_param_group(param_group)
         try:
-            _check_group(param_group)
+            self._check_group(param_group, self._layout)
         except ValueError:
             self.param_groups.pop()
             raise
+
+    def _check_group(self, group: dict[str, Any], layout: Layout) -> None:
+        if group.get("differentiable"):
+            raise ValueError("an offloaded step is not differentiable")
+        if len(set(group["params"])) != len(group["params"]):
+            # torch warns, and steps it twice; all parameters are stepped at once here.
+            raise ValueError("a parameter group has the same parameter twice; give it once")
+        amsgrad = group.get("amsgrad")
+        if layout.states != "fp32" and (amsgrad or self._rule(group) != "adamw"):
+            raise ValueError(
+                f"states={layout.states!r} is for AdamW without amsgrad; got {type(self).__name__}"
+                f"{' with amsgrad' if amsgrad else ''}; leave states out"
+            )
 
     @property
     def max_grad_norm(self) -> float | None:
@@ -380,11 +391,3 @@ def _inverse(scale: float) -> float:
 def _clip_factor(limit: float, norm: float) -> float:
     # In this order a norm that is NaN makes all parameters NaN, as with torch.
     return min(limit / (norm + 1e-6), 1.0)
-
-
-def _check_group(group: dict[str, Any]) -> None:
-    if group.get("differentiable"):
-        raise ValueError("an offloaded step is not differentiable")
-    if len(set(group["params"])) != len(group["params"]):
-        # torch warns, and steps it twice; all parameters are stepped at once here.
-        raise ValueError("a parameter group has the same parameter twice; give it once")
