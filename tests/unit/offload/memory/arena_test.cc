@@ -49,6 +49,18 @@ TEST(ArenaTest, TakesWhatWasAskedForAndAtMostAHundredthMore) {
   EXPECT_GT(static_cast<double>(stats.torch_pinned_bytes), 1.8 * static_cast<double>(requested));
 }
 
+TEST(ArenaTest, SmallBlocksPayForTheirRounding) {
+  // What docs/offload.md says: from 8 KiB on a hundredth, and 128 bytes for 68.
+  const auto ratio = [](std::size_t bytes) {
+    const auto arena = MakeArena(MakeSegment(16 * kMiB), Unpinned());
+    for (int i = 0; i < 1000; ++i) Take(*arena, bytes);
+    const ArenaStats stats = arena->Stats();
+    return static_cast<double>(stats.committed_bytes) / static_cast<double>(stats.requested_bytes);
+  };
+  EXPECT_LE(ratio(8 * kKiB + 1), 1.01);
+  EXPECT_NEAR(ratio(68), 128.0 / 68.0, 0.1);
+}
+
 TEST(ArenaTest, GapsBeforePageAlignedBlocksAreLittle) {
   const auto segment = MakeSegment(64 * kMiB);
   const auto arena = MakeArena(segment, Unpinned());
