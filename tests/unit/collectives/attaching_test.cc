@@ -35,7 +35,7 @@ class AttachingTest : public ::testing::Test {
     first_ = std::thread([this] { first_outcome_ = group_->Submit({Barrier()}, {})->status(); });
     while (!joining_) std::this_thread::yield();
   }
-  ~AttachingTest() override {
+  void TearDown() override {
     group_->Abort("the test is over");
     if (first_.joinable()) first_.join();
   }
