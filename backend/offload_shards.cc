@@ -14,6 +14,7 @@
 #include "backend/gil.h"
 #include "backend/offload_engine.h"
 #include "common/check.h"
+#include "common/hash.h"
 
 namespace tidegate {
 namespace {
@@ -275,6 +276,19 @@ std::vector<std::int64_t> OffloadShards::StridesOf(std::int64_t row) const {
   const Row& known = rows_.at(static_cast<std::size_t>(row));
   if (known.record == nullptr) return {};
   return known.record->parameter().strides().vec();
+}
+
+std::uint64_t OffloadShards::OrdersOf(const OffloadStep& step) const {
+  std::uint64_t hash = kHashSeed;
+  for (std::size_t entry = 0; entry < step.size(); ++entry) {
+    const at::Tensor& parameter = step.parameter(entry)->parameter();
+    // The stride of a dimension of 1 says nothing.
+    for (std::int64_t dim = 0; dim < parameter.dim(); ++dim)
+      if (parameter.size(dim) > 1)
+        hash = MixHash(hash, static_cast<std::uint64_t>(parameter.stride(dim)));
+    hash = MixHash(hash, static_cast<std::uint64_t>(parameter.dim()));
+  }
+  return hash;
 }
 
 void OffloadShards::Gather(std::int64_t row, OffloadParameter& whole) const {

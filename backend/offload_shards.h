@@ -65,6 +65,8 @@ class OffloadShards {
   /// Those of the parameter when what the table says of `row` was made, by which its elements are
   /// shared out; empty where it says nothing yet.
   std::vector<std::int64_t> StridesOf(std::int64_t row) const;
+  /// Of the parameters of a step, a number that tells the orders of their elements in memory apart.
+  std::uint64_t OrdersOf(const OffloadStep& step) const;
   /// Copies the states and the master of all parts to `whole`, a record without a part of a tensor
   /// of these strides.
   /// RuntimeError if a peer has none, or has dropped its optimizer.

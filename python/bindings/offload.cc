@@ -168,6 +168,7 @@ void BindShards(py::module_& module) {
       .def("total_sums", &OffloadShards::TotalSums, py::arg("step"), py::arg("turn"))
       .def("fetch", &OffloadShards::Fetch, py::arg("step"))
       .def("strides_of", &OffloadShards::StridesOf, py::arg("row"))
+      .def("orders_of", &OffloadShards::OrdersOf, py::arg("step"))
       .def("gather", &OffloadShards::Gather, py::arg("row"), py::arg("whole"))
       .def_static("keep_all", &OffloadShards::KeepAll);
 }

@@ -219,6 +219,7 @@ class OffloadShards:
         state_count: typing.SupportsInt | typing.SupportsIndex,
         counts_steps: bool,
     ) -> OffloadParameter: ...
+    def orders_of(self, step: OffloadStep) -> int: ...
     def plan(
         self,
         cuts: collections.abc.Sequence[

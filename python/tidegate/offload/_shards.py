@@ -57,8 +57,6 @@ class Shards:
         self._rows: dict[torch.Tensor, int] = {}
         self._cuts: list[list[int]] = []
         self._plan = ""
-        self._orders: dict[int, tuple[int, ...]] = {}
-        self._orders_digest = ""
         self._turn = 0
         self._broken: str | None = None
 
@@ -121,13 +119,9 @@ class Shards:
 
         def make_record(master: str, states: int) -> OffloadParameter:
             return self._native.make_record(
-                row, parameter, master, layout.states, states, names.counts_steps
+                self._rows[parameter], parameter, master, layout.states, states, names.counts_steps
             )
 
-        row, order = self._rows[parameter], _order_of(parameter, parameter.stride())
-        if self._orders.get(row) != order:
-            self._orders[row] = order
-            self._orders_digest = _digest_of(sorted(self._orders.items())).hex()
         return make_state(part, names, count, layout, values, initial, make_record)
 
     def _is_of_another_order(
@@ -212,6 +206,7 @@ class Shards:
         try:
             if not skip:
                 settings = prepare()
+                settings["order of a parameter's elements in memory"] = self._native.orders_of(step)
                 if factor is not None:
                     step.sums(factor)
                     self._native.put_sums(step, self._turn)
@@ -297,11 +292,7 @@ class Shards:
         Raises ``problem``, or RuntimeError for that of another rank or settings that differ, or
         what the group raises for a rank that is lost.
         """
-        settings = {
-            **(settings or {}),
-            "parameters": self._plan,
-            "order of a parameter's elements in memory": self._orders_digest,
-        }
+        settings = {**(settings or {}), "parameters": self._plan}
         digests = {name: _digest_of(value) for name, value in settings.items()}
         digest = int.from_bytes(_digest_of(digests), "big", signed=True)
         card = self._native.card()
