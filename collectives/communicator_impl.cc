@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "collectives/interrupt.h"
@@ -225,11 +224,11 @@ std::shared_ptr<Operation> CommunicatorImpl::Submit(Requests requests, SubmitOpt
       return FailedOperation(name, sequence(), checked);
     }
   }
-  // Only what may have to queue is shared with another thread.
-  std::shared_ptr<Task> queued;
-  std::optional<Task> own;
-  if (options.async) queued = MakeRecycled<Task>();
-  Task& task = options.async ? *queued : own.emplace();
+  // Only what may have to queue is shared with another thread. `own` is left as it comes: making it
+  // where it is needed alone, as by optional::emplace, would clear all of it first (30 ns).
+  std::shared_ptr<Task> queued = options.async ? MakeRecycled<Task>() : nullptr;
+  Task own;
+  Task& task = options.async ? *queued : own;
   task.timeout = TimeoutFor(options);
   // Others see what may have to queue.
   if (options.async) task.LookAtClock(SteadyClock());
