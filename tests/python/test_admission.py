@@ -319,6 +319,7 @@ if __name__ == "__main__":
     group = dist.distributed_c10d._get_default_group()
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 0:
+        store.wait(["gathered"])  # Or the abort ends what rank 1 has not finished yet.
         def abort():
             while admission()["waits"] == 0:
                 pass
@@ -332,6 +333,7 @@ if __name__ == "__main__":
         thread.join()
         store.set("over", "1")
     else:
+        store.set("gathered", "1")
         store.wait(["over"])  # A rank that has left is another reason to fail.
     os.write(1, b"right\\n")
 """
