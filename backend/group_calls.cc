@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include "backend/duration.h"
 #include "backend/error_translation.h"
 #include "backend/gil.h"
@@ -31,13 +29,6 @@ Status CheckRanksOfSplit(const std::vector<int>& ranks, int size, const std::str
     return Invalid("the ranks ", ranks, " name one twice");
   }
   return Status();
-}
-
-// The keys of one group, apart from those of an earlier one of its ranks and of others of its name.
-std::string PrefixOfSplit(const std::vector<int>& ranks, int count) {
-  std::string prefix = "split" + std::to_string(count) + "/ranks";
-  for (const int rank : ranks) prefix += "_" + std::to_string(rank);
-  return prefix;
 }
 
 }  // namespace
@@ -85,24 +76,21 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTidegate::split(
 
   const std::lock_guard lock(splits_mutex_);
   const c10::weak_intrusive_ptr<c10d::Backend> none{c10::intrusive_ptr<c10d::Backend>()};
-  Split& entry = splits_.try_emplace({name, ranks}, Split{none, 0}).first->second;
-  c10::intrusive_ptr<c10d::Backend> made = entry.group.lock();
+  auto& known = splits_.try_emplace({name, ranks}, none).first->second;
+  c10::intrusive_ptr<c10d::Backend> made = known.lock();
   if (made && static_cast<const ProcessGroupTidegate&>(*made).InUse()) return made;
   std::vector<std::int64_t> global_ranks;
   for (const int rank : ranks) {
     const auto& of_this = options_->global_ranks_in_group;
     global_ranks.push_back(of_this.empty() ? rank : static_cast<std::int64_t>(of_this[rank]));
   }
-  auto own_store =
-      c10::make_intrusive<c10d::PrefixStore>(PrefixOfSplit(ranks, ++entry.count), store);
   // Of another type if the caller made them of c10d's own.
   const auto* given = dynamic_cast<const Options*>(opts.get());
   const auto own_options =
       given ? c10::make_intrusive<Options>(*given) : c10::make_intrusive<Options>(opts->timeout);
-  auto group = Create(std::move(own_store), static_cast<int>(own - ranks.begin()),
-                      static_cast<int>(ranks.size()), opts->timeout, name, std::move(global_ranks),
-                      own_options);
-  entry.group = c10::weak_intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend>(group));
+  auto group = Create(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
+                      opts->timeout, name, std::move(global_ranks), own_options);
+  known = c10::weak_intrusive_ptr<c10d::Backend>(c10::intrusive_ptr<c10d::Backend>(group));
   return group;
 }
 

@@ -13,6 +13,7 @@
 
 #include "backend/gil.h"
 #include "backend/offload_engine.h"
+#include "backend/validate.h"
 #include "common/check.h"
 #include "common/hash.h"
 
@@ -280,14 +281,8 @@ std::vector<std::int64_t> OffloadShards::StridesOf(std::int64_t row) const {
 
 std::uint64_t OffloadShards::OrdersOf(const OffloadStep& step) const {
   std::uint64_t hash = kHashSeed;
-  for (std::size_t entry = 0; entry < step.size(); ++entry) {
-    const at::Tensor& parameter = step.parameter(entry)->parameter();
-    // The stride of a dimension of 1 says nothing.
-    for (std::int64_t dim = 0; dim < parameter.dim(); ++dim)
-      if (parameter.size(dim) > 1)
-        hash = MixHash(hash, static_cast<std::uint64_t>(parameter.stride(dim)));
-    hash = MixHash(hash, static_cast<std::uint64_t>(parameter.dim()));
-  }
+  for (std::size_t entry = 0; entry < step.size(); ++entry)
+    hash = MixHash(hash, OrderOf(step.parameter(entry)->parameter()));
   return hash;
 }
 

@@ -164,10 +164,6 @@ class ProcessGroupTidegate final : public c10d::Backend {
   void CloseAbandonedWindow();
 
   using SplitKey = std::pair<std::string, std::vector<int>>;  ///< Name and ranks.
-  struct Split {
-    c10::weak_intrusive_ptr<c10d::Backend> group;  ///< A ProcessGroupTidegate.
-    int count = 0;  ///< How often a group of this name and these ranks was made.
-  };
 
   const std::shared_ptr<Communicator> communicator_;  // Shared with the Works.
   const c10::intrusive_ptr<Options> options_;
@@ -176,7 +172,8 @@ class ProcessGroupTidegate final : public c10d::Backend {
   CoalescingWindows windows_;
   std::atomic<bool> closed_{false};  ///< Shut down or aborted.
   std::mutex splits_mutex_;
-  std::map<SplitKey, Split> splits_;  // Guarded by splits_mutex_.
+  /// Each a ProcessGroupTidegate; guarded by splits_mutex_.
+  std::map<SplitKey, c10::weak_intrusive_ptr<c10d::Backend>> splits_;
 };
 
 }  // namespace tidegate

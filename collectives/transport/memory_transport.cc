@@ -230,8 +230,7 @@ void MemoryTransport::PublishLeft() {
 }
 
 bool MemoryTransport::IsAttached(int rank) const {
-  const std::uint32_t state = Record(rank).state.load(std::memory_order_acquire);
-  return state != RankRecord::kAbsent && state != RankRecord::kAnnounced;
+  return RankRecord::HasAttached(Record(rank).state.load(std::memory_order_acquire));
 }
 
 bool MemoryTransport::HasLeft(int peer) {

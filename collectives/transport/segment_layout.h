@@ -43,6 +43,8 @@ struct SegmentHeader {
 
 struct RankRecord {
   enum State : std::uint32_t { kAbsent = 0, kAttached = 1, kLeft = 2, kAnnounced = 3 };
+  /// Also of one that has left.
+  static bool HasAttached(std::uint32_t state) { return state != kAbsent && state != kAnnounced; }
   /// The fields below are written before state becomes kAttached, those of the announcement before
   /// it becomes kAnnounced, if ever (release, read with acquire).
   alignas(64) std::atomic<std::uint32_t> state;

@@ -30,8 +30,8 @@
 namespace tidegate {
 namespace {
 
-/// Looks only whether the key is there.
-constexpr Nanoseconds kGlance = std::chrono::milliseconds(1);
+/// Looks only whether the key is there, once: every group that is made does.
+constexpr Nanoseconds kGlance{1};
 constexpr Nanoseconds kFetchLimit = std::chrono::milliseconds(50);
 
 /// The same for any number of ranks and any stage.
@@ -129,7 +129,7 @@ Status ShmTransport::AnnouncePresence(Bootstrap& bootstrap, int rank, const std:
 
 void ShmTransport::MarkLeft(RankRecord& record, const ProcessIdentity& identity) {
   std::uint32_t state = record.state.load(std::memory_order_acquire);
-  if (state != RankRecord::kAbsent && state != RankRecord::kAnnounced) return;
+  if (RankRecord::HasAttached(state)) return;
   // Several ranks may do this at once for one that does not do it itself: all write the same.
   record.pid = identity.pid;
   const std::size_t length = std::min(identity.host.size(), sizeof(record.host) - 1);
@@ -157,9 +157,8 @@ void ShmTransport::Decline(const Options& options, const Status& reason) {
     if (record != nullptr) MarkLeft(*record, self.value());
     return;
   }
-  const std::uint32_t state =
-      record == nullptr ? RankRecord::kAbsent : record->state.load(std::memory_order_acquire);
-  if (state != RankRecord::kAbsent && state != RankRecord::kAnnounced) return;
+  if (record != nullptr && RankRecord::HasAttached(record->state.load(std::memory_order_acquire)))
+    return;
   FailureWriter(visit->records.data(), SegmentLayout(options.ranks, options.stage_bytes),
                 options.rank)
       .Fail({presence.failure.code(), options.rank, options.rank, presence.failure.message()});
