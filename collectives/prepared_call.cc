@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "collectives/streaming.h"
 #include "common/hash.h"
 
 namespace tidegate {
@@ -232,7 +233,8 @@ CallTraits TraitsOf(const CollectiveRequest& request, const Schedule& schedule,
                      ? request.inputs
                      : request.outputs);
   call.copy_inputs = request.copy_inputs;
-  call.streaming = TotalBytes(request.outputs) >= paths.stream_bytes;
+  call.streaming = WritesPastCaches(request, schedule.ranks, false, paths.stream_bytes);
+  call.streaming_in_place = WritesPastCaches(request, schedule.ranks, true, paths.stream_bytes);
   call.chunk_bytes = paths.chunk_bytes;
   call.input_memory = request.input_memory;
   call.single_copy = MayCopyOnce(request.collective, call.output_bytes, paths.single_copy_bytes);
@@ -284,6 +286,8 @@ void Prepare(const CollectiveRequest& request, const CallTraits& traits, std::ui
              PreparedCall* call) {
   static_cast<CallTraits&>(*call) = traits;
   call->fingerprint.sequence = sequence;
+  if (traits.streaming != traits.streaming_in_place && IsInPlace(request))
+    call->streaming = traits.streaming_in_place;
   CutIntoParts(request.inputs, traits.schedule->parts, &call->inputs);
   CutIntoParts(request.outputs, traits.schedule->parts, &call->outputs);
   if (traits.copy_inputs && call->inputs.empty()) call->inputs = request.inputs;

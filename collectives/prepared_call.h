@@ -22,7 +22,8 @@ struct CallTraits {
   std::size_t element_bytes = 1;
   bool wide_slots = false;
   std::size_t chunk_bytes = 0;
-  bool streaming = false;
+  bool streaming = false;           ///< Of a PreparedCall: that it does.
+  bool streaming_in_place = false;  ///< If an output is the memory of an input.
   bool single_copy = false;
   bool crowded_single_copy = false;
   InputMemory input_memory = InputMemory::kAny;

@@ -248,8 +248,9 @@ const std::vector<Setting>& Table() {
               "Longest chunk in which tensors pass through the stage. One rank of a group "
               "decides."),
       BytesOr("measured", "TIDEGATE_STREAM_BYTES", &Config::stream_bytes, 0, 1024 * kGiB,
-              "Results of at least this size bypass the caches (non-temporal stores). One "
-              "rank of a group decides."),
+              "Calls whose tensors have at least this size on all ranks together write results "
+              "past the caches (non-temporal stores), unless they reduce in place. One rank of a "
+              "group decides."),
       BytesOr(
           "automatic", "TIDEGATE_SINGLE_COPY_BYTES", &Config::single_copy_bytes, 0, 1024 * kGiB,
           "All-gathers and all-to-alls from 64 KiB to this size read tensors where they lie in the "

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/calibration/data_paths.h"
+#include "collectives/streaming.h"
 #include "common/config.h"
 #include "common/machine/machine.h"
 
@@ -17,8 +19,8 @@ constexpr char kGroup[] = "bench";
 /// Single calls are timed up to here: above, a loop says the same.
 constexpr std::size_t kMostLatencyBytes = 64 << 10;
 constexpr int kLatencyCalls = 500;
-/// Of outputs, from which on the bare exchange writes past the cache, as tidegate does by default.
-constexpr std::size_t kStreamBytes = std::size_t{8} << 20;
+/// As tidegate's by default, for the bare exchange.
+constexpr std::size_t kStreamBytes = DataPaths{}.stream_bytes;
 constexpr Nanoseconds kIdle = std::chrono::seconds(1);
 
 int CallsOf(std::size_t bytes) {
@@ -231,9 +233,8 @@ Status Session::Call(const CollectiveRequest& request) {
 }
 
 Status Session::Bare(const CollectiveRequest& request) {
-  std::size_t bytes = 0;
-  for (const Block& block : request.outputs) bytes += block.bytes;
-  exchange_.Run(request, bytes >= kStreamBytes ? Stores::kStreaming : Stores::kPlain);
+  const bool streams = WritesPastCaches(request, ranks_, false, kStreamBytes);
+  exchange_.Run(request, streams ? Stores::kStreaming : Stores::kPlain);
   return {};
 }
 

@@ -14,7 +14,7 @@
 namespace tidegate {
 namespace {
 
-constexpr std::int64_t kFormat = 4;
+constexpr std::int64_t kFormat = 5;
 constexpr std::size_t kMostFileBytes = 1 << 16;
 
 }  // namespace

@@ -11,8 +11,9 @@ struct DataPaths {
   /// Longest chunk: short enough that what one rank has staged is still in a cache when its peers
   /// read it.
   std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// From so many bytes of output on, results are written past the caches.
-  std::size_t stream_bytes = std::size_t{8} << 20;
+  /// Calls whose tensors have so many bytes on all ranks together (BytesOfAllRanks) write their
+  /// results past the caches, unless they reduce in place.
+  std::size_t stream_bytes = std::size_t{32} << 20;
   /// From kLeastSingleCopyBytes up to so many bytes of all blocks together, ranks read each other's
   /// tensors in the memory of their processes, where nothing is reduced and the kernel lets them;
   /// 0: never. kMostSingleCopyBytes where that is measured to be faster.

@@ -33,6 +33,10 @@ constexpr std::size_t kLongestChunk = std::size_t{512} << 10;
 /// chunks are.
 constexpr std::size_t kSizes[] = {2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20};
 constexpr std::size_t kSizeForChunks = std::size_t{16} << 20;
+/// All tensors of both threads take three times the output. Half way, as factors go, from the last
+/// size that is better off in the caches to the first that is not, which is twice as long, that is
+/// twice this one.
+constexpr std::size_t kBytesOfAllPerSize = 2;
 constexpr std::size_t kLongest = std::size_t{32} << 20;
 /// As in the stages of a group (collectives/schedule/schedule.h).
 constexpr int kSlots = 4;
@@ -243,16 +247,16 @@ bool SingleCopiesPay(const Clock& clock) {
   return Least(copying_once) < kSingleCopyGain * (Least(staging) + Least(copying_out));
 }
 
-/// The size from which on streaming stores are better.
+/// The bytes on all ranks together from which on streaming stores are better.
 std::size_t Crossover(std::size_t chunk, std::size_t declared, const Clock& clock) {
   std::vector<Trial> trials;
   for (const std::size_t bytes : kSizes)
     for (const bool streams : {false, true}) trials.push_back({bytes, chunk, streams});
   if (!Run(trials, clock)) return declared;
-  const auto below =
-      std::ranges::count_if(kSizes, [&](std::size_t size) { return size < declared; });
+  const auto below = std::ranges::count_if(
+      kSizes, [&](std::size_t size) { return kBytesOfAllPerSize * size < declared; });
   const std::size_t cut = BestCut(trials, static_cast<std::size_t>(below));
-  return cut == std::size(kSizes) ? 2 * kLongest : kSizes[cut];
+  return kBytesOfAllPerSize * (cut == std::size(kSizes) ? 2 * kLongest : kSizes[cut]);
 }
 
 }  // namespace

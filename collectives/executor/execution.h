@@ -21,8 +21,8 @@ struct Invocation {
   std::span<const Block> outputs;  ///< The schedule's output blocks.
   Fingerprint fingerprint;
   /// Calls of one Execution under the same number, other than 0, differ in where their blocks lie,
-  /// in what ranks compare of them and in their pace alone: what follows from the rest is worked
-  /// out once.
+  /// in what ranks compare of them, in `streaming` and in their pace alone: what follows from the
+  /// rest is worked out once.
   std::uint64_t shape = 0;
   ReduceKernel kernel = nullptr;  ///< Reducing collectives only.
   /// For steps whose result is not the end of it: kernel, but for AVG, whose division is the end.

@@ -108,7 +108,7 @@ def test_why_shows_the_paths_of_this_machine(tmp_path: Path) -> None:
     file.write_text(json.dumps({**kept, "chunk_bytes": 65536}))
     assert json.loads(_plan(*here, **cache))["data_paths"]["chunk_bytes"] == 65536  # Not anew.
     chosen = _plan("--ranks", "2", "--why", TIDEGATE_CHUNK_BYTES="96K", **cache)
-    assert "chunks     of at most 96 KiB; results of" in chosen
+    assert "chunks     of at most 96 KiB; results are written past" in chosen
     assert "data_paths" not in json.loads(_plan("--fake", "1x2", "--json", **cache))
 
 

@@ -136,8 +136,8 @@ def _show(
     if options.why and "data_paths" in plan:
         paths = plan["data_paths"]
         print(
-            f"chunks     of at most {size(paths['chunk_bytes'])}; results of "
-            f"{size(paths['stream_bytes'])} and more are written past the caches"
+            f"chunks     of at most {size(paths['chunk_bytes'])}; results are written past the "
+            f"caches where tensors take {size(paths['stream_bytes'])} on all ranks together"
         )
         print(
             "copies     one, between processes, where the kernel allows that"

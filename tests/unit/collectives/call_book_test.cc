@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/collectives/support/algorithm_table.h"
@@ -110,6 +111,23 @@ TEST_F(CallBookTest, CallsThatDifferInAnythingButAddressesHaveOtherShapes) {
   CollectiveRequest uneven = even;
   uneven.outputs[2].bytes = 512;
   EXPECT_NE(Call(even).shape, Call(uneven).shape);
+}
+
+TEST_F(CallBookTest, OneShapeBypassesTheCachesApartAndNotInPlace) {
+  std::vector<std::byte> memory(2 * 4096);
+  CollectiveRequest request = AllReduce(memory.data());
+  PlanChoice choice = testing::AlgorithmTable::Default().ForGroup(kRanks);
+  choice.paths.stream_bytes = 0;
+  CallBook book{std::move(choice), kRank, kStageBytes};
+  std::vector<bool> streams;
+  for (std::byte* const output : {&memory[0], &memory[4096], &memory[0]}) {
+    request.outputs[0].data = output;
+    InlineVector<PreparedCall, 1> calls;
+    ASSERT_TRUE(book.Make({request}, ++sequence_, &calls).ok());
+    streams.push_back(calls.front().streaming);
+    EXPECT_EQ(calls.front().shape, 1U);
+  }
+  EXPECT_EQ(streams, (std::vector{false, true, false}));
 }
 
 TEST_F(CallBookTest, MembersOfACoalescedCallAreNumberedAndBoundTogether) {

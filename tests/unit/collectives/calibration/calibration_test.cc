@@ -126,8 +126,8 @@ TEST(MeasureTest, FindsDataPathsThatTheStageCanServe) {
   const DataPaths paths = MeasureDataPaths(2);
   EXPECT_GE(paths.chunk_bytes, std::size_t{64} << 10);
   EXPECT_LE(paths.chunk_bytes, std::size_t{512} << 10);
-  EXPECT_GE(paths.stream_bytes, std::size_t{2} << 20);
-  EXPECT_LE(paths.stream_bytes, std::size_t{64} << 20);
+  EXPECT_GE(paths.stream_bytes, std::size_t{4} << 20);
+  EXPECT_LE(paths.stream_bytes, std::size_t{128} << 20);
 }
 
 /// Of a machine on which everything between two looks at the clock takes `step`.
