@@ -1,6 +1,7 @@
 #include "bench/collectives/bare_exchange.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "common/check.h"
@@ -11,6 +12,8 @@ namespace {
 
 constexpr std::size_t kLongestChunk = std::size_t{256} << 10;
 constexpr std::size_t kLine = 64;
+/// Of a block: shorter ones gain nothing by other places of a slot.
+constexpr std::size_t kLeastWithPlaces = std::size_t{16} << 10;
 
 }  // namespace
 
@@ -49,7 +52,8 @@ void BareExchange::Run(const CollectiveRequest& request, Stores stores) {
 void BareExchange::Gather(const CollectiveRequest& request, Stores stores, std::size_t from,
                           std::size_t bytes) {
   const std::byte* const own = request.inputs.front().data + from;
-  std::memcpy(Slot(rank_), own, bytes);
+  const std::size_t place = Place(bytes, ExchangeArea::kSlotBytes);
+  std::memcpy(Slot(rank_) + place, own, bytes);
   Publish(area_.sides[rank_].staged);
   const auto output = [&](int rank) {
     return request.outputs[static_cast<std::size_t>(rank)].data + from;
@@ -58,14 +62,15 @@ void BareExchange::Gather(const CollectiveRequest& request, Stores stores, std::
   for (int step = 1; step < ranks_; ++step) {
     const int other = (rank_ + step) % ranks_;
     Await(&ExchangeArea::Side::staged, other, chunks_);
-    CopyOnce(stores, output(other), Slot(other), bytes);
+    CopyOnce(stores, output(other), Slot(other) + place, bytes);
   }
 }
 
 void BareExchange::Scatter(const CollectiveRequest& request, Stores stores, std::size_t from,
                            std::size_t bytes) {
+  const std::size_t place = Place(bytes, PartBytes());
   const auto part = [&](int owner, int reader) {
-    return Slot(owner) + static_cast<std::size_t>(reader) * PartBytes();
+    return Slot(owner) + static_cast<std::size_t>(reader) * PartBytes() + place;
   };
   for (int other = 0; other < ranks_; ++other)
     if (other != rank_)
@@ -88,6 +93,12 @@ void BareExchange::Scatter(const CollectiveRequest& request, Stores stores, std:
 
 std::size_t BareExchange::PartBytes() const {
   return ExchangeArea::kSlotBytes / static_cast<std::size_t>(ranks_) / kLine * kLine;
+}
+
+std::size_t BareExchange::Place(std::size_t bytes, std::size_t room) const {
+  const std::size_t long_as = std::bit_ceil(bytes);
+  if (bytes < kLeastWithPlaces || long_as > room) return 0;
+  return chunks_ / ExchangeArea::kSlots % std::bit_floor(room / long_as) * long_as;
 }
 
 std::byte* BareExchange::Slot(int owner) {

@@ -49,6 +49,8 @@ class BareExchange {
   void Scatter(const CollectiveRequest& request, Stores stores, std::size_t from,
                std::size_t bytes);
   std::byte* Slot(int owner);
+  /// Where in `room` bytes of its slot a chunk lies: elsewhere each time the slots come round.
+  std::size_t Place(std::size_t bytes, std::size_t room) const;
   void Publish(std::atomic<std::uint64_t>& word);
   void Await(std::atomic<std::uint64_t> ExchangeArea::Side::* word, int of, std::uint64_t value);
   /// Of a reduction: bytes of a slot for each reader.

@@ -66,11 +66,9 @@ Status ReadValue(std::string_view flag, std::string_view value, Options& options
 }
 
 bool ReadSwitch(std::string_view flag, Options& options) {
-  const std::pair<std::string_view, bool*> switches[] = {{"--async", &options.async},
-                                                         {"--fresh", &options.fresh},
-                                                         {"--load", &options.load},
-                                                         {"--idle", &options.idle},
-                                                         {"--resident", &options.resident}};
+  const std::pair<std::string_view, bool*> switches[] = {
+      {"--async", &options.async}, {"--fresh", &options.fresh}, {"--late", &options.late},
+      {"--load", &options.load},   {"--idle", &options.idle},   {"--resident", &options.resident}};
   for (const auto& [name, value] : switches) {
     if (flag != name) continue;
     *value = true;

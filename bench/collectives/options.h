@@ -23,6 +23,7 @@ struct Options {
   int warmups = 1;        ///< Calls before each loop.
   bool async = false;     ///< Submit and wait, on the progress thread.
   bool fresh = false;     ///< Write the inputs before each call.
+  bool late = false;      ///< Time the last rank alone, which comes when the others wait.
   bool load = false;      ///< A busy loop on every core.
   bool rivals = true;     ///< The rooflines and the bare barrier as well.
   bool resident = false;  ///< Also with tensors in the group's shared memory.
@@ -44,6 +45,7 @@ inline constexpr char kUsage[] =
     "  --warmups 1                  calls before each loop, at most as many as in it\n"
     "  --async                      submit to the progress thread and wait\n"
     "  --fresh                      write the inputs before each call, untimed\n"
+    "  --late                       the time of the last rank alone, for which the others wait\n"
     "  --resident                   also with tensors in the group's shared memory\n"
     "  --load                       with a busy loop on every core\n"
     "  --idle                       instead: the CPU time of groups that do nothing\n"

@@ -21,6 +21,9 @@ constexpr std::size_t kMostLatencyBytes = 64 << 10;
 constexpr int kLatencyCalls = 500;
 /// As tidegate's by default, for the bare exchange.
 constexpr std::size_t kStreamBytes = DataPaths{}.stream_bytes;
+/// How much later than the others the late rank comes: so long and the time of a slow copy.
+constexpr Nanoseconds kLeastLateness = std::chrono::microseconds(100);
+constexpr std::size_t kBytesPerNanosecond = 1;
 constexpr Nanoseconds kIdle = std::chrono::seconds(1);
 
 int CallsOf(std::size_t bytes) {
@@ -110,15 +113,16 @@ Status Session::RunCell(Collective collective, std::size_t bytes) {
   }
 
   const int calls = options_.calls > 0 ? options_.calls : CallsOf(cell.bytes);
-  const bool times_each = cell.bytes <= kMostLatencyBytes && !options_.fresh;
+  const bool times_each = cell.bytes <= kMostLatencyBytes && !options_.fresh && !options_.late;
   std::vector<Variant> variants = VariantsOf(cell, problem);
   if (resident) AddVariants("resident", cell, *resident, false, &variants);
   nlohmann::json loops = nlohmann::json::object();
   nlohmann::json each = nlohmann::json::object();
   for (int round = 0; round < options_.rounds; ++round) {
     for (const Variant& variant : variants) {
-      const Result<double> loop =
-          options_.fresh ? TimeFresh(variant, calls) : TimeLoop(variant, calls);
+      const Result<double> loop = options_.fresh  ? TimeFresh(variant, calls)
+                                  : options_.late ? TimeLate(variant, calls)
+                                                  : TimeLoop(variant, calls);
       TIDEGATE_RETURN_IF_ERROR(loop.status());
       loops[variant.name].push_back(loop.value());
       if (!times_each) continue;
@@ -277,6 +281,26 @@ Result<double> Session::TimeFresh(const Variant& variant, int calls) {
     const TimePoint start = SteadyClock().Now();
     TIDEGATE_RETURN_IF_ERROR(variant.call());
     if (call >= 0) taken += SteadyClock().Now() - start;
+  }
+  own().finish = taken.count();
+  flags_.Wait();
+  return Greatest(&SharedArea::Told::finish) / calls;
+}
+
+Result<double> Session::TimeLate(const Variant& variant, int calls) {
+  const bool is_late = rank_ == ranks_ - 1;
+  std::size_t bytes = 0;
+  for (const Block& block : variant.inputs) bytes += block.bytes;
+  const Nanoseconds lateness =
+      kLeastLateness + Nanoseconds(static_cast<std::int64_t>(bytes / kBytesPerNanosecond));
+  std::chrono::duration<double, std::micro> taken{};
+  for (int call = -std::min(options_.warmups, calls); call < calls; ++call) {
+    flags_.Wait();
+    const TimePoint met = SteadyClock().Now();
+    while (is_late && SteadyClock().Now() < met + lateness) continue;
+    const TimePoint start = SteadyClock().Now();
+    TIDEGATE_RETURN_IF_ERROR(variant.call());
+    if (call >= 0 && is_late) taken += SteadyClock().Now() - start;
   }
   own().finish = taken.count();
   flags_.Wait();

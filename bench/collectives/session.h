@@ -84,6 +84,9 @@ class Session {
   /// The same where the inputs are new each time, as those of programs are: nobody has them in a
   /// cache but the rank that wrote them.
   Result<double> TimeFresh(const Variant& variant, int calls);
+  /// The same on the last rank, which comes to each call when the others have been there for longer
+  /// than they can do anything by themselves.
+  Result<double> TimeLate(const Variant& variant, int calls);
   /// Of the durations of single calls, in microseconds, on the rank where they are greatest.
   Result<Percentiles> TimeEach(const Variant& variant, int calls);
   SharedArea::Told& own() { return area_.told[rank_]; }

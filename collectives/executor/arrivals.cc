@@ -21,8 +21,7 @@ bool Execution::MayArrive() {
 void Execution::Refuse(const Fingerprint& fingerprint) {
   TIDEGATE_CHECK(!running_ && !refused_);
   ++index_;
-  // Nobody's arrival was waited for, so nothing is known about who still reads which slot.
-  last_use_.fill(index_);
+  slots_.Skip();
   refused_ = true;
   call_.fingerprint = fingerprint;
   call_.fingerprint.refused = 1;

@@ -1,9 +1,7 @@
 #include "collectives/executor/execution.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <numeric>
 
 #include "collectives/kernels/copy.h"
 #include "common/check.h"
@@ -21,30 +19,11 @@ constexpr std::size_t kSingleCopyChunkBytes = std::size_t{512} << 10;
 /// Copying or reducing fewer bytes takes less time than a fence and a look at who sleeps.
 constexpr std::size_t kBytesWorthAWake = 16 << 10;
 
-/// From the first slot of an operation to that of the next: one chunk need not wait for the readers
-/// of up to three, and all slots have their turn. Of two chunks the second takes a slot again.
-constexpr std::uint64_t kSlotsToNext = kStageSlots / 2 + 1;
-static_assert(std::gcd(kSlotsToNext, kStageSlots) == 1);
-/// Until then a lane keeps to as many slots as chunks are in flight: groups are many, and most of
-/// them idle, so that what the others would gain costs them memory.
-constexpr std::uint64_t kFirstWithAllSlots = 8;
 constexpr unsigned kAllSlots = (1U << kStageSlots) - 1;
 
 }  // namespace
 
 // Asked for every chunk of every step.
-
-inline std::int64_t Execution::SlotsOf(std::uint64_t index) {
-  return index < kFirstWithAllSlots ? kChunksInFlight : kStageSlots;
-}
-
-inline std::size_t Execution::SlotOf(std::uint64_t index, std::int64_t chunk) {
-  // Both numbers of slots are powers of two.
-  static_assert(std::has_single_bit(unsigned{kChunksInFlight}));
-  static_assert(std::has_single_bit(unsigned{kStageSlots}));
-  return (index * kSlotsToNext + static_cast<std::uint64_t>(chunk)) &
-         static_cast<std::uint64_t>(SlotsOf(index) - 1);
-}
 
 /// Below 0 where this iteration is none of the step's.
 inline std::int64_t Execution::ChunkOf(const Step& step) const {
@@ -68,8 +47,8 @@ inline std::byte* Execution::Address(const Slice& slice, int i, std::int64_t chu
     // NOLINTNEXTLINE(performance-no-int-to-ptr): what NoteInputs has made of a peer's word
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(input.at)) +
            static_cast<std::size_t>(chunk) * chunk_bytes_;
-  return stages_[static_cast<std::size_t>(slice.owner)] + SlotOf(index_, chunk) * slot_stride_ +
-         static_cast<std::size_t>(slice.at(i)) * chunk_bytes_;
+  return stages_[static_cast<std::size_t>(slice.owner)] + slots_.OffsetOf(chunk) +
+         static_cast<std::size_t>(slice.at(i)) * sub_slot_stride_;
 }
 
 Execution::Execution(Transport& transport, int lane)
@@ -78,6 +57,7 @@ Execution::Execution(Transport& transport, int lane)
       rank_(transport.rank()),
       ranks_(transport.ranks()),
       slot_stride_(transport.stage_bytes() / kStageSlots),
+      slots_(slot_stride_),
       inputs_of_(static_cast<std::size_t>(ranks_)),
       factors_(static_cast<std::size_t>(ranks_), 1.0),
       ahead_(static_cast<std::size_t>(ranks_)) {
@@ -94,21 +74,11 @@ Status Execution::Start(const Invocation& invocation) {
     call_.chunk_bytes = std::max(call_.chunk_bytes, kSingleCopyChunkBytes);
   if (call_.shape == 0 || call_.shape != shape_ || call_.chunk_bytes != longest_chunk_)
     TIDEGATE_RETURN_IF_ERROR(Measure());
+  if (use_.places != places_ && slots_.has_places()) UsePlaces();
+  slots_.Next(use_);
   if (reserved_ != kAllSlots) TIDEGATE_RETURN_IF_ERROR(ReserveStage());
 
   ++index_;
-  // A peer may still read what the previous operation left in a slot; having arrived at this one it
-  // no longer does. What older operations left has been read: finishing the previous one took
-  // every peer's arrival at it.
-  arrivals_first_ = false;
-  for (std::int64_t chunk = 0; chunk < std::min(chunks_, SlotsOf(index_)); ++chunk) {
-    std::uint64_t& last_use = last_use_[SlotOf(index_, chunk)];
-    arrivals_first_ = arrivals_first_ || last_use + 1 >= index_;
-    last_use = index_;
-  }
-  // The first operation has nothing before it.
-  if (index_ == 1) arrivals_first_ = false;
-
   step_ = nullptr;
   chunk_ = 0;
   iteration_ = 0;
@@ -122,7 +92,7 @@ Status Execution::Start(const Invocation& invocation) {
   held_until_ = kNotHeld;
   factors_[static_cast<std::size_t>(rank_)] = call_.fingerprint.factor;
   OfferInputs();
-  if (!arrivals_first_ && longest_ <= kRidingBytes) RunAhead();
+  if (slots_.first_awaited() > 0 && longest_ <= kRidingBytes) RunAhead();
   transport_.Arrive(lane_, index_, call_.fingerprint, call_.splits);
   published_ = true;
   return Status();
@@ -168,11 +138,11 @@ void Execution::RunAhead() {
   }
 }
 
-/// For the operation after index_.
+/// For the operation that starts.
 Status Execution::ReserveStage() {
   // Only what this operation takes: many groups have few.
-  for (std::int64_t chunk = 0; chunk < std::min(chunks_, SlotsOf(index_ + 1)); ++chunk) {
-    const std::size_t slot = SlotOf(index_ + 1, chunk);
+  for (std::int64_t chunk = 0; chunk < std::min(chunks_, slots_.slots()); ++chunk) {
+    const std::size_t slot = slots_.SlotOf(chunk);
     if ((reserved_ >> slot & 1U) == 0) TIDEGATE_RETURN_IF_ERROR(ReserveSlot(slot));
     reserved_ |= 1U << slot;
   }
@@ -181,15 +151,17 @@ Status Execution::ReserveStage() {
 
 Status Execution::ReserveSlot(std::size_t slot) {
   const auto sub_slots = static_cast<std::size_t>(call_.schedule->sub_slots);
-  const std::size_t key = sub_slots * 2 + (call_.wide_slots ? 1 : 0);
+  const bool has_places = use_.places > 1;
+  const std::size_t key = sub_slots * 4 + (has_places ? 2 : 0) + (call_.wide_slots ? 1 : 0);
   if (committed_.size() <= key) committed_.resize(key + 1, {});
-  const std::size_t used = std::min(longest_, chunk_bytes_);
+  const std::size_t used =
+      has_places ? use_.places * use_.place_bytes : std::min(longest_, chunk_bytes_);
   Committed& last = committed_[key][slot];
-  if (used <= last.bytes && (sub_slots == 1 || last.stride == chunk_bytes_)) return Status();
+  if (used <= last.bytes && (sub_slots == 1 || last.stride == sub_slot_stride_)) return Status();
   for (std::size_t sub_slot = 0; sub_slot < sub_slots; ++sub_slot)
     TIDEGATE_RETURN_IF_ERROR(
-        transport_.CommitStage(lane_, slot * slot_stride_ + sub_slot * chunk_bytes_, used));
-  last = {used, chunk_bytes_};
+        transport_.CommitStage(lane_, slot * slot_stride_ + sub_slot * sub_slot_stride_, used));
+  last = {used, sub_slot_stride_};
   return Status();
 }
 
@@ -212,7 +184,7 @@ Result<Execution::Outcome> Execution::Continue(int max_steps) {
     if (!mismatch.ok()) return mismatch;
     return Outcome::kBlocked;
   };
-  if (arrivals_first_ && !CheckArrivals(&mismatch)) return blocked();
+  if (slots_.first_awaited() == 0 && !CheckArrivals(&mismatch)) return blocked();
   while (NextStep()) {
     if (NeedsArrivals(*step_, chunk_) && !CheckArrivals(&mismatch)) return blocked();
     if (max_steps-- == 0) return Outcome::kBlocked;
@@ -228,12 +200,19 @@ Result<Execution::Outcome> Execution::Continue(int max_steps) {
   return Outcome::kDone;
 }
 
+/// Whether a copy between the caller's blocks has nothing to do.
+bool Execution::CopiesNothing(const Step& step, std::int64_t chunk) const {
+  return step.dst.count == 1 && Address(step.dst, 0, chunk) == Address(step.src, 0, chunk);
+}
+
 /// Filling the own stage harms nobody, so it may run ahead of the peers; all else may not.
 bool Execution::NeedsArrivals(const Step& step, std::int64_t chunk) const {
   if (arrival_cursor_ == ranks_) return false;
   switch (step.kind) {
     case StepKind::kCopy:
-      return step.dst.buffer != Buffer::kStage;
+      if (step.dst.buffer == Buffer::kStage) return chunk >= slots_.first_awaited();
+      // Then the second chunk may be staged. With one there is nothing to come.
+      return chunks_ == 1 || !CopiesNothing(step, chunk);
     case StepKind::kSignal:
       return false;
     case StepKind::kWait:

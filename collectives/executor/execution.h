@@ -7,6 +7,7 @@
 
 #include "collectives/executor/pace.h"
 #include "collectives/executor/request.h"
+#include "collectives/executor/stage_slots.h"
 #include "collectives/kernels/reduce.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/transport/transport.h"
@@ -142,8 +143,6 @@ class Execution {
     const auto block = static_cast<std::size_t>(slice.at(i));
     return slice.buffer == Buffer::kInput ? call_.inputs[block] : call_.outputs[block];
   }
-  static std::int64_t SlotsOf(std::uint64_t index);  ///< That operation `index` takes in turn.
-  static std::size_t SlotOf(std::uint64_t index, std::int64_t chunk);
   std::uint64_t WordFor(std::int64_t chunk) const {
     return (index_ << kChunkBits) + static_cast<std::uint64_t>(chunk) + 1;
   }
@@ -165,10 +164,15 @@ class Execution {
              std::size_t bytes);
   void CannotFetch(int owner, const Status& read);
   bool PeersAreDone();
+  bool CopiesNothing(const Step& step, std::int64_t chunk) const;
   bool NeedsArrivals(const Step& step, std::int64_t chunk) const;
   bool AwaitsPeers() const;
   Status CheckEven() const;
   Status Measure();
+  std::size_t PlacesInSlot() const;
+  std::size_t SubSlotWithPlaces() const;
+  void UsePlaces();
+  bool StagesInOrder() const;
   void PutInOrder();
   Status ReserveStage();
   Status ReserveSlot(std::size_t slot);
@@ -193,13 +197,14 @@ class Execution {
   // Of the lane.
   std::uint64_t index_ = 0;
   bool refused_ = false;  ///< Operation index_ was refused and not every peer is known to be there.
-  std::array<std::uint64_t, kStageSlots> last_use_{};  ///< Operation that last wrote the slot.
+  StageSlots slots_;
   /// Of a slot: bytes usable in each of its sub-slots, which lie that far apart.
   struct Committed {
     std::size_t bytes = 0;
     std::size_t stride = 0;
   };
-  /// By sub-slot count and width: what the last operation that took the slot found or made usable.
+  /// By sub-slot count, places and width: what the last operation that took the slot found or made
+  /// usable.
   std::vector<std::array<Committed, kStageSlots>> committed_;
   std::uint64_t bytes_from_peers_ = 0;
   std::uint64_t resident_bytes_ = 0;
@@ -217,7 +222,10 @@ class Execution {
   std::vector<std::size_t> extents_;  ///< By step: bytes of the longest block of its extent.
   std::vector<const Step*> order_;    ///< Of one chunk: the steps that do something, in turn.
   bool stages_input_ = false;
-  unsigned reserved_ = 0;  ///< By bits: slots that are usable as far as it needs them.
+  StageSlots::Use use_;
+  std::size_t places_ = 1;           ///< That a slot has for its chunk, once there are any.
+  std::size_t sub_slot_stride_ = 0;  ///< From one sub-slot to the next.
+  unsigned reserved_ = 0;            ///< By bits: slots that are usable as far as it needs them.
 
   // Of the current operation.
   Invocation call_;
@@ -228,7 +236,6 @@ class Execution {
   std::size_t next_in_order_ = 0;
   int arrival_cursor_ = 0;  ///< Ranks below it have arrived and match.
   int wait_cursor_ = 0;     ///< Of a wait for all: ranks below it are there.
-  bool arrivals_first_ = false;
   bool running_ = false;
   bool published_ = false;      ///< Something that peers may sleep for since the last Wake.
   bool offers_inputs_ = false;  ///< Peers read this rank's inputs where they lie.

@@ -1,6 +1,7 @@
 // What of an Execution's calls follows from their shape: the schedule and the lengths of blocks.
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,9 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kChunkAlignment = 64;
+/// Shorter chunks gained nothing at other places, and what goes from or to a root lost: nobody
+/// takes the lines of one who runs ahead.
+constexpr std::size_t kLeastWithPlaces = 16 << 10;
 
 }  // namespace
 
@@ -57,8 +61,47 @@ Status Execution::Measure() {
   }
   order_.clear();
   if (chunks_ == 1) PutInOrder();
+  // Ranks of an all_to_all do not know each other's blocks.
+  const bool agreed = call_.splits.empty();
+  use_ = {.chunks = chunks_, .agreed = agreed, .in_order = StagesInOrder()};
+  sub_slot_stride_ = chunk_bytes_;
+  places_ = agreed ? PlacesInSlot() : 1;
   shape_ = call_.shape;
   return Status();
+}
+
+/// Whether the schedule fills the own stage alone, and every part of it that it fills with every
+/// chunk, which it may do once the chunk kChunksInFlight before has been read.
+bool Execution::StagesInOrder() const {
+  const std::vector<Step>& steps = call_.schedule->steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].kind == StepKind::kPut) return false;
+    const bool fills = steps[i].dst.buffer == Buffer::kStage &&
+                       (steps[i].kind == StepKind::kCopy || steps[i].kind == StepKind::kReduce);
+    if (fills && (steps[i].dst.owner != rank_ || !Exists(i, chunks_ - 1))) return false;
+  }
+  return true;
+}
+
+/// How many places a slot has for the one chunk of an operation, of the same length in all of its
+/// sub-slots.
+std::size_t Execution::PlacesInSlot() const {
+  if (chunks_ != 1 || longest_ < kLeastWithPlaces || IsRooted(call_.schedule->collective)) return 1;
+  return std::max(std::bit_floor(SubSlotWithPlaces() / std::bit_ceil(longest_)), std::size_t{1});
+}
+
+/// Bytes of a sub-slot that has places: all of the slot is for them.
+std::size_t Execution::SubSlotWithPlaces() const {
+  return slot_stride_ / static_cast<std::size_t>(call_.schedule->sub_slots) / kChunkAlignment *
+         kChunkAlignment;
+}
+
+/// The lane has made enough operations that places are worth their pages.
+void Execution::UsePlaces() {
+  use_.places = places_;
+  use_.place_bytes = std::bit_ceil(longest_);
+  sub_slot_stride_ = SubSlotWithPlaces();
+  reserved_ = 0;
 }
 
 /// With one chunk most iterations have nothing to do for most steps: each is run in the one

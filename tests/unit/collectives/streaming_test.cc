@@ -68,8 +68,7 @@ TEST_F(StreamingTest, TheLeastOfThemBypassesTheCaches) {
 TEST_F(StreamingTest, WhatIsReducedInPlaceNeverDoes) {
   const auto reduce = Make(Collective::kAllReduce, {Here(kWhole)}, {Here(kWhole)});
   EXPECT_FALSE(WritesPastCaches(reduce, kRanks, true, 0));
-  const auto gather =
-      Make(Collective::kAllGather, {Parts(There(kWhole))[1]}, Parts(There(kWhole)));
+  const auto gather = Make(Collective::kAllGather, {Parts(There(kWhole))[1]}, Parts(There(kWhole)));
   EXPECT_TRUE(WritesPastCaches(gather, kRanks, true, kRanks * kWhole));
 }
 

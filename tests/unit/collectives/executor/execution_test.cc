@@ -71,6 +71,21 @@ TEST_P(ExecutionTest, CallsOfOneShapeInARowAreRightWhereverTheirMemoryLies) {
             "");
 }
 
+TEST_P(ExecutionTest, ShortChunksAtOtherPlacesAreRight) {
+  const int ranks = GetParam();
+  constexpr std::size_t kLongStage = 512 << 10;
+  // Some of which have two places and more, next to longer and shorter ones.
+  constexpr int kPlaceElements = (10 << 10) / sizeof(std::int32_t);
+  std::vector<CollectiveCase> cases(64, {Collective::kBarrier, ReduceOp::kNone, ranks, -1, {}, 1});
+  for (std::uint32_t seed = 1; seed <= 2; ++seed)
+    for (CollectiveCase& test_case : AllCases(ranks, kPlaceElements, seed))
+      cases.push_back(std::move(test_case));
+  std::mt19937 random(7);
+  std::shuffle(cases.begin() + 64, cases.end(), random);
+  Adversary adversary(ranks, 7, kLongStage);
+  EXPECT_EQ(adversary.Run(cases, testing::AlgorithmTable::Default()), "");
+}
+
 TEST_P(ExecutionTest, OneShotAndTwoShotAllReduceGiveEqualResults) {
   const int ranks = GetParam();
   testing::AlgorithmTable table;
@@ -131,7 +146,7 @@ TEST(ExecutionStageTest, IsCommittedForChunksOfAnyLength) {
        std::vector<std::pair<std::uint64_t, std::size_t>>{{1, 256}, {2, 256}, {3, 512}}) {
     commits.clear();
     run(sequence, chunk_bytes);
-    const std::size_t slot = sequence == 2 ? 0 : kStageBytes / kStageSlots;
+    const std::size_t slot = sequence == 2 ? kStageBytes / kStageSlots : 0;
     EXPECT_THAT(commits, ::testing::Contains(std::pair(slot + chunk_bytes, std::size_t{256})))
         << "call " << sequence;
   }
