@@ -425,6 +425,7 @@ if __name__ == "__main__":
     # From here on, for a busy machine may need longer for the first one.
     group._get_backend(torch.device("cpu"))._set_default_timeout(timedelta(milliseconds=700))
     if dist.get_rank() == 0:
+        store.wait(["gathered"])  # Or the abort ends what rank 1 has not finished yet.
         # Its deadline ends the wait, and the operation, whose peer never came.
         works = [gather(10, call, group)[0] for call in range(2)]
         for work in works:
@@ -446,6 +447,7 @@ if __name__ == "__main__":
                 work.wait()
         store.set("over", "1")
     else:
+        store.set("gathered", "1")
         store.wait(["over"])
     os.write(1, b"right\\n")
 """

@@ -220,7 +220,10 @@ def test_a_rank_that_goes_while_its_tensor_is_read_fails_the_others(
             n = 1 << 20
             shard, gathered = make(n).fill_(rank), torch.empty(size * n)
             dist.all_gather_single(gathered, shard)
+            store = dist.distributed_c10d._get_default_store()
+            store.set(f"gathered{{rank}}", "1")
             if rank == 1:
+                store.wait([f"gathered{{peer}}" for peer in range(size)])
                 # In the others' operation, with this rank's part of it undone.
                 time.sleep(0.5)
                 if how == "killed":
