@@ -286,7 +286,7 @@ void Prepare(const CollectiveRequest& request, const CallTraits& traits, std::ui
              PreparedCall* call) {
   static_cast<CallTraits&>(*call) = traits;
   call->fingerprint.sequence = sequence;
-  if (traits.streaming != traits.streaming_in_place && IsInPlace(request))
+  if (traits.streaming != traits.streaming_in_place && !request.copy_inputs && IsInPlace(request))
     call->streaming = traits.streaming_in_place;
   CutIntoParts(request.inputs, traits.schedule->parts, &call->inputs);
   CutIntoParts(request.outputs, traits.schedule->parts, &call->outputs);

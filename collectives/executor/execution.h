@@ -31,11 +31,11 @@ struct Invocation {
   std::size_t element_bytes = 1;
   /// all_to_all: bytes this rank sends to each rank, then those it expects from each.
   std::span<const std::uint64_t> splits;
-  std::size_t chunk_bytes = 0;  ///< The longest chunk wanted; all ranks must agree.
-  bool wide_slots = false;      ///< Use the whole stage, else half of it; all ranks must agree.
-  bool streaming = false;       ///< Outputs bypass the cache.
-  bool single_copy = false;     ///< Peers may read the inputs in this process's memory.
-  bool crowded_single_copy = false;              ///< The same where the transport is crowded.
+  std::size_t chunk_bytes = 0;       ///< The longest chunk wanted; all ranks must agree.
+  bool wide_slots = false;           ///< Use the whole stage, else half, but for places; all agree.
+  bool streaming = false;            ///< Outputs bypass the cache.
+  bool single_copy = false;          ///< Peers may read the inputs in this process's memory.
+  bool crowded_single_copy = false;  ///< The same where the transport is crowded.
   InputMemory input_memory = InputMemory::kAny;  ///< As in CollectiveRequest.
   Pace* pace = nullptr;                          ///< Asked before each `get`; null: none is held.
 };

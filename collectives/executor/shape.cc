@@ -71,7 +71,8 @@ Status Execution::Measure() {
 }
 
 /// Whether the schedule fills the own stage alone, and every part of it that it fills with every
-/// chunk, which it may do once the chunk kChunksInFlight before has been read.
+/// chunk, which it may do once the chunk kChunksInFlight before has been read. What others put into
+/// it is read by its owner, or, by its mates, before the owner comes to its end.
 bool Execution::StagesInOrder() const {
   const std::vector<Step>& steps = call_.schedule->steps;
   for (std::size_t i = 0; i < steps.size(); ++i) {

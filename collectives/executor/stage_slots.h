@@ -20,8 +20,8 @@ namespace tidegate {
 /// of one short chunk, which would use the beginning of each slot alone, have it at another place
 /// of the slot each time the slots have come round (docs/adr/0012-slots-come-round-late.md).
 ///
-/// All ranks come to the same slots and places: of what is told here only `in_order` may differ.
-/// Used by one thread.
+/// All ranks come to the same slots and places: of what is told here only `in_order` may differ,
+/// and `chunks` where they are not agreed. Used by one thread.
 class StageSlots {
  public:
   /// What an operation does with the stages.

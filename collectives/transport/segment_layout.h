@@ -18,7 +18,7 @@ namespace tidegate {
 /// The last three are page-aligned. A region is where a rank's own tensors may lie.
 
 inline constexpr std::uint64_t kSegmentMagic = 0x7469646567617465;  // "tidegate"
-inline constexpr std::uint32_t kSegmentVersion = 10;
+inline constexpr std::uint32_t kSegmentVersion = 11;
 /// So that one message can carry what a node's ranks need; larger nodes are a different design.
 inline constexpr int kMaxRanks = 64;
 
