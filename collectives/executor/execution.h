@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/executor/disagreement.h"
 #include "collectives/executor/pace.h"
 #include "collectives/executor/request.h"
 #include "collectives/executor/stage_slots.h"
@@ -38,15 +39,6 @@ struct Invocation {
   bool crowded_single_copy = false;  ///< The same where the transport is crowded.
   InputMemory input_memory = InputMemory::kAny;  ///< As in CollectiveRequest.
   Pace* pace = nullptr;                          ///< Asked before each `get`; null: none is held.
-};
-
-/// A peer whose calls are not those of this rank.
-struct Disagreement {
-  int peer = -1;
-  /// False: the call that went to the other lane, the peer's or this rank's own, has not shown up
-  /// there yet, so that `mismatch` lacks it. It will unless its rank has stopped.
-  bool explained = true;
-  Status mismatch;  ///< Names both ranks and both calls.
 };
 
 /// Runs the operations of one lane of one rank, one after the other, over any Transport. Executions
