@@ -19,12 +19,6 @@ constexpr std::size_t kPartAlignment = 64;
 /// Ranks differ legally in what they send.
 constexpr std::size_t kTypicalAllToAll = std::size_t{1} << 20;
 
-std::size_t TotalBytes(std::span<const Block> blocks) {
-  std::size_t bytes = 0;
-  for (const Block& block : blocks) bytes += block.bytes;
-  return bytes;
-}
-
 std::size_t LongestBytes(std::span<const Block> blocks) {
   std::size_t bytes = 0;
   for (const Block& block : blocks) bytes = std::max(bytes, block.bytes);

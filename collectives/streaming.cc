@@ -2,21 +2,14 @@
 
 #include <algorithm>
 
+#include "collectives/requests.h"
+
 namespace tidegate {
-namespace {
-
-std::size_t Total(const Blocks& blocks) {
-  std::size_t bytes = 0;
-  for (const Block& block : blocks) bytes += block.bytes;
-  return bytes;
-}
-
-}  // namespace
 
 std::size_t BytesOfAllRanks(const CollectiveRequest& request, int ranks, bool in_place) {
   const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t in = Total(request.inputs);
-  const std::size_t out = Total(request.outputs);
+  const std::size_t in = TotalBytes(request.inputs);
+  const std::size_t out = TotalBytes(request.outputs);
   switch (request.collective) {
     case Collective::kAllGather:
       return count * out + (in_place ? 0 : out);

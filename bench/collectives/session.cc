@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/calibration/data_paths.h"
+#include "collectives/requests.h"
 #include "collectives/streaming.h"
 #include "common/config.h"
 #include "common/machine/machine.h"
@@ -289,8 +290,7 @@ Result<double> Session::TimeFresh(const Variant& variant, int calls) {
 
 Result<double> Session::TimeLate(const Variant& variant, int calls) {
   const bool is_late = rank_ == ranks_ - 1;
-  std::size_t bytes = 0;
-  for (const Block& block : variant.inputs) bytes += block.bytes;
+  const std::size_t bytes = TotalBytes(variant.inputs);
   const Nanoseconds lateness =
       kLeastLateness + Nanoseconds(static_cast<std::int64_t>(bytes / kBytesPerNanosecond));
   std::chrono::duration<double, std::micro> taken{};
