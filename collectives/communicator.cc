@@ -37,7 +37,7 @@ Result<Attachment> AttachAlone(std::size_t stage_bytes, const PlanSettings& sett
   return Attachment{.transport = {group, &group->transport(0)},
                     .doorbell = std::make_shared<Doorbell>(),
                     .max_sleep = [] { return Nanoseconds(std::chrono::milliseconds(100)); },
-                    .oversubscribed = [] { return false; },
+                    .ranks_per_cpu = [] { return 1; },
                     .plans = std::move(plans).value()};
 }
 
@@ -62,7 +62,7 @@ Result<Attachment> AttachSharedMemory(const ShmTransport::Options& options,
       .transport = transport,
       .doorbell = {service.value(), &transport->doorbell()},
       .max_sleep = [transport] { return transport->max_sleep(); },
-      .oversubscribed = [transport] { return transport->crowded(); },
+      .ranks_per_cpu = [transport] { return transport->ranks_per_cpu(); },
       .leave_last_word = [transport, bootstrap] { transport->LeaveLastWord(*bootstrap); },
       .plans = std::move(plans).value()};
 }

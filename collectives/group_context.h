@@ -23,7 +23,7 @@ struct Attachment {
   std::shared_ptr<MemoryTransport> transport;
   std::shared_ptr<Doorbell> doorbell;      ///< Rung by peers after each write to the memory.
   std::function<Nanoseconds()> max_sleep;  ///< Longest sleep a waiter may trust the doorbell for.
-  std::function<bool()> oversubscribed;    ///< As far as is known now: more ranks than cores.
+  std::function<int()> ranks_per_cpu;      ///< Transport::ranks_per_cpu.
   /// Tells ranks that have not come yet why the group failed; may be null.
   std::function<void()> leave_last_word = nullptr;
   PlanChoice plans = {};
@@ -40,7 +40,7 @@ class GroupContext {
   Doorbell& doorbell() const { return *attachment_.doorbell; }
   const std::shared_ptr<Doorbell>& shared_doorbell() const { return attachment_.doorbell; }
   Nanoseconds max_sleep() const { return attachment_.max_sleep(); }
-  bool oversubscribed() const { return attachment_.oversubscribed(); }
+  int ranks_per_cpu() const { return attachment_.ranks_per_cpu(); }
   const std::string& name() const { return name_; }
   GroupStatistics& statistics() const { return *statistics_; }
   const PlanChoice& plans() const { return attachment_.plans; }

@@ -46,7 +46,7 @@ Lane::Lane(GroupContext& context, int number, const Clock& clock)
     : context_(context),
       clock_(clock),
       execution_(context.transport(), number),
-      wait_(clock, context.oversubscribed()),
+      wait_(clock, LimitsOfRanks(context.ranks_per_cpu())),
       counters_(context.statistics().TakeCounters()),
       pace_(context.admission(), LinkClass::kNode, clock) {}
 
@@ -68,7 +68,7 @@ void Lane::Queue(std::shared_ptr<Task> task) {
 
 bool Lane::Run(Task& task) {
   Status outcome;
-  wait_.set_oversubscribed(context_.oversubscribed());
+  wait_.set_limits(LimitsOfRanks(context_.ranks_per_cpu()));
   wait_.Reset();
   quiet_since_ = kNoDeadline;
   std::uint64_t seen = execution_.progress();

@@ -78,7 +78,7 @@ DriveResult ProgressEngine::DriveAll(Nanoseconds* max_sleep) {
 
 void ProgressEngine::Loop() {
   pthread_setname_np(pthread_self(), "tidegate-run");
-  AdaptiveWait wait(clock_, /*oversubscribed=*/true);
+  AdaptiveWait wait(clock_, LimitsOfProgressThread());
   for (;;) {
     std::shared_ptr<Doorbell> shared;
     {

@@ -17,12 +17,12 @@ constexpr std::size_t kLeastWithPlaces = std::size_t{16} << 10;
 
 }  // namespace
 
-BareExchange::BareExchange(ExchangeArea& area, int rank, int ranks, bool oversubscribed)
+BareExchange::BareExchange(ExchangeArea& area, int rank, int ranks, int ranks_per_cpu)
     : area_(area),
       rank_(rank),
       ranks_(ranks),
       sum_(FindReduceKernel(DataType::kFloat32, ReduceOp::kSum).value()),
-      wait_(SteadyClock(), oversubscribed),
+      wait_(SteadyClock(), LimitsOfRanks(ranks_per_cpu)),
       sources_(static_cast<std::size_t>(ranks)) {
   TIDEGATE_CHECK(rank >= 0 && rank < ranks && ranks <= kMostRanks);
 }

@@ -36,8 +36,8 @@ struct ExchangeArea {
 /// One object a rank and thread; all ranks make the same calls.
 class BareExchange {
  public:
-  /// `area` must outlive the exchange. `oversubscribed`: more ranks than cores.
-  BareExchange(ExchangeArea& area, int rank, int ranks, bool oversubscribed);
+  /// `area` must outlive the exchange. `ranks_per_cpu`: see LimitsOfRanks.
+  BareExchange(ExchangeArea& area, int rank, int ranks, int ranks_per_cpu);
 
   /// Of the collectives that Run can do.
   static bool Serves(Collective collective);

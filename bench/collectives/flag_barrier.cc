@@ -4,8 +4,11 @@
 
 namespace tidegate::bench {
 
-FlagBarrier::FlagBarrier(BarrierWords& words, int rank, int ranks, bool oversubscribed)
-    : words_(words), rank_(rank), ranks_(ranks), wait_(SteadyClock(), oversubscribed) {
+FlagBarrier::FlagBarrier(BarrierWords& words, int rank, int ranks, int ranks_per_cpu)
+    : words_(words),
+      rank_(rank),
+      ranks_(ranks),
+      wait_(SteadyClock(), LimitsOfRanks(ranks_per_cpu)) {
   TIDEGATE_CHECK(rank >= 0 && rank < ranks && ranks <= kMostRanks);
 }
 

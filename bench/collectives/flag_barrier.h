@@ -41,8 +41,8 @@ void AwaitRing(Doorbell& bell, AdaptiveWait& wait, const Reached& reached) {
 /// words of all others, as adaptively as the executor does. One object a rank and thread.
 class FlagBarrier {
  public:
-  /// `words` must outlive the barrier. `oversubscribed`: more ranks than cores.
-  FlagBarrier(BarrierWords& words, int rank, int ranks, bool oversubscribed);
+  /// `words` must outlive the barrier. `ranks_per_cpu`: see LimitsOfRanks.
+  FlagBarrier(BarrierWords& words, int rank, int ranks, int ranks_per_cpu);
 
   void Wait();
 

@@ -50,6 +50,8 @@ double Percentile(const std::vector<double>& ordered, std::size_t share) {
   return ordered[std::min(std::max(rank, std::size_t{1}), ordered.size()) - 1];
 }
 
+int RanksPerCpu(int ranks) { return (ranks + UsableCpus() - 1) / UsableCpus(); }
+
 }  // namespace
 
 Result<Session> Session::Make(SharedArea& area, int rank, int ranks, const Options& options,
@@ -76,8 +78,8 @@ Session::Session(SharedArea& area, int rank, int ranks, const Options& options, 
       ranks_(ranks),
       options_(options),
       report_(std::move(report)),
-      flags_(area.barrier, rank, ranks, ranks > UsableCpus()),
-      exchange_(area.exchange, rank, ranks, ranks > UsableCpus()) {}
+      flags_(area.barrier, rank, ranks, RanksPerCpu(ranks)),
+      exchange_(area.exchange, rank, ranks, RanksPerCpu(ranks)) {}
 
 Status Session::Run() {
   if (options_.idle) {

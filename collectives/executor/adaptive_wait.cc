@@ -10,11 +10,14 @@ namespace tidegate {
 namespace {
 
 constexpr int kSpinsAlone = 1000;
-constexpr int kSpinsOversubscribed = 10;
+constexpr int kSpinsCrowded = 10;
 /// Another rank's turn at a chunk takes less, a stranger's time slice more.
 constexpr Nanoseconds kSlowYield = std::chrono::milliseconds(1);
 /// Longest time spent yielding in one wait: an idle core would otherwise burn for ever.
 constexpr Nanoseconds kYieldBudget = std::chrono::milliseconds(1);
+/// The same for the ranks of one core together, each of which takes its part of it while it waits
+/// for a rank that has to come to the core.
+constexpr Nanoseconds kCrowdedYieldBudget = std::chrono::microseconds(200);
 /// A slow yield costs some 3 ms, so probing every 128 ms costs 2%.
 constexpr Nanoseconds kFirstRest = std::chrono::milliseconds(4);
 constexpr Nanoseconds kLastRest = std::chrono::milliseconds(128);
@@ -22,14 +25,15 @@ constexpr int kFastYieldsToTrust = 32;
 
 }  // namespace
 
-AdaptiveWait::AdaptiveWait(const Clock& clock, bool oversubscribed)
-    : clock_(clock), rest_(kFirstRest) {
-  set_oversubscribed(oversubscribed);
+WaitLimits LimitsOfRanks(int ranks_per_cpu) {
+  if (ranks_per_cpu <= 1) return {kSpinsAlone, kYieldBudget};
+  return {kSpinsCrowded, kCrowdedYieldBudget / ranks_per_cpu};
 }
 
-void AdaptiveWait::set_oversubscribed(bool oversubscribed) {
-  spin_limit_ = oversubscribed ? kSpinsOversubscribed : kSpinsAlone;
-}
+WaitLimits LimitsOfProgressThread() { return {kSpinsCrowded, kYieldBudget}; }
+
+AdaptiveWait::AdaptiveWait(const Clock& clock, WaitLimits limits)
+    : clock_(clock), limits_(limits), rest_(kFirstRest) {}
 
 void AdaptiveWait::Reset() {
   spins_ = 0;
@@ -39,7 +43,7 @@ void AdaptiveWait::Reset() {
 
 bool AdaptiveWait::PollAgain() {
   if (gave_up_) return false;
-  if (spins_ < spin_limit_) {
+  if (spins_ < limits_.spins) {
     ++spins_;
     Pause();
     return true;
@@ -49,7 +53,7 @@ bool AdaptiveWait::PollAgain() {
     yielding_ = before >= rest_until_;
     yield_start_ = before;
   }
-  if (!yielding_ || before - yield_start_ > kYieldBudget) {
+  if (!yielding_ || before - yield_start_ > limits_.yielding) {
     gave_up_ = true;
     return false;
   }

@@ -4,6 +4,19 @@
 
 namespace tidegate {
 
+/// How long a wait may take of a processor before the thread sleeps.
+struct WaitLimits {
+  int spins = 0;           ///< Polls with a pause between them.
+  Nanoseconds yielding{};  ///< Then polls with a yield between them, for this long.
+};
+
+/// For the ranks of a group of which so many share a processor; 1: each has its own, and may wait
+/// on it at leisure. More take it from each other by spinning, and by yielding too.
+WaitLimits LimitsOfRanks(int ranks_per_cpu);
+
+/// For a thread beside the one that calls collectives.
+WaitLimits LimitsOfProgressThread();
+
 /// How a thread passes the time between two polls: a short spin while the other side is probably
 /// running on another core, then yields while those return quickly, then sleep. A yield that takes
 /// long means that someone else owns the core and that yielding again would cost time slices: for
@@ -13,9 +26,8 @@ namespace tidegate {
 /// Constants: docs/thread_model.md. One thread; one object per thread of control that waits.
 class AdaptiveWait {
  public:
-  /// `oversubscribed`: more ranks than cores, where spinning takes the core from the peer.
-  AdaptiveWait(const Clock& clock, bool oversubscribed);
-  void set_oversubscribed(bool oversubscribed);
+  AdaptiveWait(const Clock& clock, WaitLimits limits);
+  void set_limits(WaitLimits limits) { limits_ = limits; }
 
   /// Called after something was achieved: the next wait starts over.
   void Reset();
@@ -25,7 +37,7 @@ class AdaptiveWait {
 
  private:
   const Clock& clock_;
-  int spin_limit_ = 0;
+  WaitLimits limits_;
   int spins_ = 0;
   TimePoint yield_start_{};
   bool yielding_ = false;

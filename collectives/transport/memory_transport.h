@@ -34,7 +34,7 @@ class MemoryTransport : public Transport {
   std::size_t region_bytes() const final { return layout_.region_bytes; }
   std::byte* RegionOf(int owner) final { return base_ + layout_.RegionAt(owner); }
 
-  bool crowded() override { return false; }
+  int ranks_per_cpu() override { return 1; }
   bool PeersReadMemory() final;
   // Unless overridden, no memory of processes is read.
   bool ReadsMemoryOf(int peer) override;

@@ -108,9 +108,11 @@ class Transport {
   /// That of `owner`. What of it is no tensor of the owner need not have pages.
   virtual std::byte* RegionOf(int owner) = 0;
 
-  /// Whether there are more ranks than processors that they may use, all together. True as long as
-  /// some rank is still to come; equal on all ranks from then on. Cheap.
-  virtual bool crowded() = 0;
+  /// How many ranks share a processor of those that they may use, all together, rounded up; 1: each
+  /// can have its own. More than that as long as some rank is still to come; equal on all ranks
+  /// from then on. Cheap.
+  virtual int ranks_per_cpu() = 0;
+  bool crowded() { return ranks_per_cpu() > 1; }
 
   /// Whether every peer has found that it can read the memory of this rank's process. Never
   /// becomes false again.

@@ -105,15 +105,16 @@ Status ShmTransport::CommitPair(int peer, bool sends) {
                     kRings);
 }
 
-bool ShmTransport::crowded() {
-  Crowding crowding = crowding_.load(std::memory_order_relaxed);
-  if (crowding == Crowding::kUnknown) {
+int ShmTransport::ranks_per_cpu() {
+  int known = ranks_per_cpu_.load(std::memory_order_relaxed);
+  if (known == 0) {
     for (int peer = 0; peer < ranks(); ++peer)
-      if (!IsAttached(peer)) return true;
-    crowding = ranks() > UsableCpusTogether() ? Crowding::kCrowded : Crowding::kNot;
-    crowding_.store(crowding, std::memory_order_relaxed);
+      if (!IsAttached(peer)) return 2;
+    const int cpus = std::max(1, UsableCpusTogether());
+    known = (ranks() + cpus - 1) / cpus;
+    ranks_per_cpu_.store(known, std::memory_order_relaxed);
   }
-  return crowding == Crowding::kCrowded;
+  return known;
 }
 
 bool ShmTransport::ReadsMemoryOf(int peer) {

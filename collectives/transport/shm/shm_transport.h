@@ -90,7 +90,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// Both directions between this rank and `to`: what it writes there as sender and as receiver.
   Status CommitPair(int peer, bool sends) override;
   Result<std::shared_ptr<std::byte>> Allocate(std::size_t bytes) override;
-  bool crowded() override;
+  int ranks_per_cpu() override;
   bool ReadsMemoryOf(int peer) override;
   bool IsReadable(const std::byte* data, std::size_t bytes) override;
   Status ReadMemory(int peer, std::uint64_t address, std::byte* to, std::size_t bytes) override;
@@ -156,8 +156,7 @@ class ShmTransport final : public MemoryTransport, private DeathListener {
   /// lives as long as neighbours_.
   std::vector<std::atomic<Doorbell*>> doorbells_;
   std::atomic<bool> all_settled_{false};  // Release after the doorbells; pairs with Wake.
-  enum class Crowding : std::uint8_t { kUnknown, kCrowded, kNot };
-  std::atomic<Crowding> crowding_{Crowding::kUnknown};
+  std::atomic<int> ranks_per_cpu_{0};     ///< 0: not known yet.
   std::mutex mutex_;
   std::vector<Neighbour> neighbours_;
 };

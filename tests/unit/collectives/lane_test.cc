@@ -28,7 +28,7 @@ class LaneTest : public ::testing::Test {
                  Attachment{.transport = {loopback_, &loopback_->transport(0)},
                             .doorbell = std::make_shared<Doorbell>(),
                             .max_sleep = [] { return Nanoseconds(1000); },
-                            .oversubscribed = [] { return false; },
+                            .ranks_per_cpu = [] { return 1; },
                             .plans = testing::AlgorithmTable::Default().ForGroup(1)},
                  std::make_shared<GroupStatistics>(), std::make_shared<GroupAdmission>()),
         calls_(context_.plans(), 0, kStageBytes),

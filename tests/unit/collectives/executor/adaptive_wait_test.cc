@@ -17,6 +17,9 @@ class SteppingClock final : public Clock {
   mutable TimePoint now_{};
 };
 
+constexpr int kSpinsAlone = 1000;
+constexpr int kSpinsCrowded = 10;
+
 int PollsUntilSleep(AdaptiveWait& wait) {
   wait.Reset();
   int polls = 0;
@@ -26,10 +29,21 @@ int PollsUntilSleep(AdaptiveWait& wait) {
 
 TEST(AdaptiveWaitTest, YieldsForABoundedTimeWhileYieldsAreQuick) {
   SteppingClock clock(std::chrono::microseconds(10));
-  AdaptiveWait wait(clock, /*oversubscribed=*/true);
-  const int polls = PollsUntilSleep(wait);
-  EXPECT_GT(polls, 60);
-  EXPECT_LT(polls, 200);
+  AdaptiveWait wait(clock, LimitsOfRanks(1));
+  const int yields = PollsUntilSleep(wait) - kSpinsAlone;
+  EXPECT_GT(yields, 40);
+  EXPECT_LT(yields, 110);
+}
+
+TEST(AdaptiveWaitTest, RanksOfACoreShareTheTimeOfYields) {
+  SteppingClock clock(std::chrono::microseconds(1));
+  AdaptiveWait wait(clock, LimitsOfRanks(2));
+  // A yield and its polls take three looks at the clock.
+  const int of_two = PollsUntilSleep(wait) - kSpinsCrowded;
+  EXPECT_NEAR(of_two, 50, 17);
+  wait.set_limits(LimitsOfRanks(4));
+  const int of_four = PollsUntilSleep(wait) - kSpinsCrowded;
+  EXPECT_NEAR(of_four, of_two / 2, 2);
 }
 
 /// Has `wait` yield once, slowly, and counts the waits after it that do not yield. Each takes 10
@@ -40,19 +54,19 @@ int RestAfterASlowYield(AdaptiveWait& wait, SteppingClock& clock) {
   // Too few quick yields to change anything.
   clock.set_step(std::chrono::microseconds(100));
   int waits = 0;
-  while (PollsUntilSleep(wait) < 13) ++waits;
+  while (PollsUntilSleep(wait) < kSpinsAlone + 3) ++waits;
   return waits;
 }
 
 TEST(AdaptiveWaitTest, SleepsAtOnceForAWhileAfterASlowYield) {
   SteppingClock clock(std::chrono::milliseconds(2));
-  AdaptiveWait wait(clock, /*oversubscribed=*/true);
+  AdaptiveWait wait(clock, LimitsOfRanks(1));
   EXPECT_NEAR(RestAfterASlowYield(wait, clock), 40, 2);  // 4 ms.
 }
 
 TEST(AdaptiveWaitTest, RestsLongerAfterEachSlowYieldUpToALimit) {
   SteppingClock clock(std::chrono::milliseconds(2));
-  AdaptiveWait wait(clock, /*oversubscribed=*/true);
+  AdaptiveWait wait(clock, LimitsOfRanks(1));
   for (const int milliseconds : {4, 8, 16, 32, 64, 128, 128}) {
     EXPECT_NEAR(RestAfterASlowYield(wait, clock), milliseconds * 10, 2);
   }
@@ -60,18 +74,19 @@ TEST(AdaptiveWaitTest, RestsLongerAfterEachSlowYieldUpToALimit) {
 
 TEST(AdaptiveWaitTest, TrustsYieldsAgainAfterManyFastOnes) {
   SteppingClock clock(std::chrono::milliseconds(2));
-  AdaptiveWait wait(clock, /*oversubscribed=*/true);
+  AdaptiveWait wait(clock, LimitsOfRanks(1));
   for (int i = 0; i < 8; ++i) RestAfterASlowYield(wait, clock);
   clock.set_step(std::chrono::microseconds(10));
-  for (int i = 0; i < 20; ++i) EXPECT_GT(PollsUntilSleep(wait), 30);
+  for (int i = 0; i < 20; ++i) EXPECT_GT(PollsUntilSleep(wait), kSpinsAlone + 30);
   EXPECT_NEAR(RestAfterASlowYield(wait, clock), 40, 2);
 }
 
 TEST(AdaptiveWaitTest, SpinsLongerWhenEveryRankHasACore) {
   SteppingClock clock(std::chrono::milliseconds(2));
-  AdaptiveWait alone(clock, /*oversubscribed=*/true);
-  alone.set_oversubscribed(false);
-  EXPECT_GT(PollsUntilSleep(alone), 900);
+  AdaptiveWait wait(clock, LimitsOfRanks(2));
+  EXPECT_LT(PollsUntilSleep(wait), 20);
+  wait.set_limits(LimitsOfRanks(1));
+  EXPECT_GT(PollsUntilSleep(wait), 900);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ class LocalGroup {
                 .transport = {group_, &group_->transport(rank)},
                 .doorbell = doorbell_,
                 .max_sleep = [] { return Nanoseconds(std::chrono::milliseconds(100)); },
-                .oversubscribed = [] { return true; },
+                .ranks_per_cpu = [] { return 2; },
                 .plans = plans};
           }}));
     }
